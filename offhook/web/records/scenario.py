@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-MAX_COLUMNS = 10**9
+COLUMNS = 10**9
 """So that YAML stays on one line."""
 _HEAD = """\
 # Made from call {call}. The caller says what was said then, and tools answer as they did. The
@@ -97,7 +97,7 @@ def _quoted(value: Any) -> str:
         [value],
         default_flow_style=True,
         default_style='"' if isinstance(value, str) else None,
-        width=MAX_COLUMNS,
+        width=COLUMNS,
         allow_unicode=True,
     )
     return str(text).strip()[1:-1]
