@@ -17,15 +17,15 @@ from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.web.config.config import Config, ConfigError
-from offhook.web.edge.console.live_feed_io import LiveFeed
 from offhook.web.edge.phones import EndedCall
 from offhook.web.http.metrics import Metrics
 from offhook.web.records.entries import Recorded
 from offhook.web.records.kept_call import KeptCall
-from offhook.web.records.live_look import LiveLook
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
+    from offhook.web.edge.console.live_feed_io import LiveFeed
+    from offhook.web.records.live_look import LiveLook
     from offhook.web.records.writer_io import StoreWriter
 
 ENDED_CALLS = 500
@@ -67,6 +67,7 @@ class CallRecords:
         if not config.records.url:
             return
         from offhook.web.edge.calls.outbox_io import OutboxSender
+        from offhook.web.edge.console.live_feed_io import LiveFeed
         from offhook.web.records.errors import StoreError
         from offhook.web.records.store import CallStore, Writer
         from offhook.web.records.writer_io import StoreWriter
@@ -95,7 +96,7 @@ class CallRecords:
                 self._sender = OutboxSender(store.outbox, lambda: writer.ready)
                 self._sender.start()
 
-    async def _look(self, known: Mapping[str, int]) -> LiveLook:
+    async def _look(self, known: Mapping[str, int]) -> "LiveLook":
         """Looks for calls in progress. Raises StoreError."""
         assert self.kept is not None
         async with self.looking:

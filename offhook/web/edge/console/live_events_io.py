@@ -2,15 +2,17 @@
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from offhook.web.edge.calls_io import EVENT_STREAM, KEEP_ALIVE_S
-from offhook.web.edge.console.live_calls import LiveEvent
-from offhook.web.edge.console.live_feed_io import Listener, as_line
 from offhook.web.edge.history_io import NOT_KEPT, NoRecords
 from offhook.web.edge.http_io import EDGE, error
 from offhook.web.http.connection_io import has_disconnected
+
+if TYPE_CHECKING:  # it takes memory, and a server may keep no calls
+    from offhook.web.edge.console.live_feed_io import Listener
 
 WRITE_S = 20.0
 """Time limit in s for a listener's system to accept what was sent; then the connection is
@@ -45,8 +47,10 @@ async def events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _send(request: web.Request, response: web.StreamResponse, listener: Listener) -> None:
+async def _send(request: web.Request, response: web.StreamResponse, listener: "Listener") -> None:
     """Raises TimeoutError, ConnectionError."""
+    from offhook.web.edge.console.live_calls import LiveEvent
+    from offhook.web.edge.console.live_feed_io import as_line
 
     async def write(data: bytes) -> None:
         await asyncio.wait_for(response.write(data), WRITE_S)
