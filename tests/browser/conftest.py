@@ -44,6 +44,15 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
+def program() -> str:
+    """Firefox."""
+    found = shutil.which("firefox-esr") or shutil.which("firefox")
+    if found is None:
+        pytest.skip("needs Firefox: apt-get install firefox-esr")
+    return found
+
+
+@pytest.fixture(scope="session")
 def packages() -> Path:
     """node_modules as the lock file has it."""
     missing = [name for name in ("node", "npm") if shutil.which(name) is None]

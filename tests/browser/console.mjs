@@ -1,11 +1,18 @@
 // The console as an operator uses it: node console.mjs {chromium, url, key, call, pictures}
 
+import fs from "node:fs";
+
 import { findings, open } from "./browser.mjs";
 
 const { key, reader, call, pictures, ...options } = JSON.parse(process.argv[2]);
 const { browser, page, troubles } = await open(options);
 const found = { axe: [], seen: {} };
-const refusals = () => troubles.filter((text) => !/401|403/.test(text));
+const refusals = () => troubles.filter((text) => !/401|403|503/.test(text));
+/** The text of the file that a click downloads. */
+async function downloaded(link) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click(link)]);
+  return [download.suggestedFilename(), fs.readFileSync(await download.path(), "utf8")];
+}
 
 async function look(name) {
   found.axe.push(...(await findings(page, name)));
@@ -52,7 +59,23 @@ await page.fill("[name=text]", "nobody said this");
 await page.keyboard.press("Enter");
 await page.waitForSelector(".empty");
 await look("nothing-found");
-await page.goBack();
+await page.click(".filters a");
+await page.waitForFunction(() => document.querySelectorAll("tbody tr").length > 1);
+
+// Further filters are in the link, so that whoever gets it sees the same.
+await page.click(".filters summary");
+await page.selectOption("[name=state]", "live");
+await page.fill("[name=trunk]", "line");
+await page.click(".filters [type=submit]");
+await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+found.seen.link = new URL(page.url()).hash;
+await page.reload();
+await page.waitForSelector("tbody tr");
+found.seen.again = [await page.locator("tbody tr").count(), await page.inputValue("[name=state]"), await page.inputValue("[name=trunk]")];
+found.seen.offered = await page.locator("#known-edge option").count();
+await look("filters");
+await page.goto(`${options.url}#/history/?text=${encodeURIComponent("lost card")}`);
+await page.waitForFunction(() => document.querySelector("tbody a")?.hash.includes("hostile"));
 
 // One call: words, what was done, and the sound, from where one clicks.
 await page.click("tbody a");
@@ -62,7 +85,7 @@ found.seen.done = await page.locator(".story .other .what").allInnerTexts();
 found.seen.unheard = await text(".story s");
 found.seen.latency = await text(".story .latency summary");
 found.seen.analysis = await text(".analysis");
-await page.click(".player button");
+await page.click(".player-row button");
 await page.waitForSelector(".waveform");
 found.seen.silences = await page.locator(".waveform").getAttribute("aria-label");
 found.seen.painted = await page.evaluate(() => {
@@ -76,7 +99,18 @@ await page.waitForSelector(".story .now");
 found.seen.now = await text(".story .now .words");
 await page.evaluate(() => document.querySelector("audio").pause());
 found.seen.ran = await page.evaluate(() => globalThis.ran ?? "");
+found.seen.picture = await page.locator(".axis-picture").getAttribute("aria-label");
+found.seen.bars = [await page.locator(".axis-picture .caller").count(), await page.locator(".axis-picture .cut").count()];
 await look("call");
+found.seen.record = JSON.parse((await downloaded(".actions a[href$=export]"))[1]).timeline.length;
+found.seen.scenario = await downloaded(".actions a[href$=scenario]");
+await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+await page.click(".actions button");
+const link = await page.evaluate(() => navigator.clipboard.readText());
+await page.goto("about:blank");
+await page.goto(link);
+await page.waitForSelector(".story .now");
+found.seen.shared = await text(".story .now .words");
 
 // Numbers and live calls.
 await page.click("nav a[href='#/numbers']");
@@ -85,10 +119,40 @@ found.seen.cards = await page.locator(".cards dt").allInnerTexts();
 await page.click(".ranges a[href='#/numbers/52w']");
 await page.waitForFunction(() => document.querySelectorAll(".chart rect").length > 1);
 await look("numbers");
+const requests = [];
+page.on("request", (request) => requests.push(request.url()));
 await page.click("nav a[href='#/live']");
+const isLonger = (before) => document.querySelector(".last-turns li:last-child .last")?.textContent !== before;
 await page.waitForSelector(".last");
 found.seen.last = await text(".last");
+await page.locator(".hang-up").focus();
+await page.waitForFunction(isLonger, await text(".last-turns li:last-child .last"));
+found.seen.asked = [requests.some((url) => url.endsWith("calls/events")), requests.some((url) => url.includes("state=live"))];
+found.seen.focused = await page.evaluate(() => document.activeElement.className); // what has the focus keeps it
 await look("live");
+
+// Where events do not come, the calls are asked for.
+await page.route("**/calls/events", (route) => route.fulfill({ status: 503, body: "{}" }));
+await page.click("nav a[href='#/history']");
+await page.waitForSelector("tbody tr");
+await page.click("nav a[href='#/live']");
+await page.waitForSelector(".last");
+await page.waitForFunction(isLonger, await text(".last-turns li:last-child .last"));
+await page.unroute("**/calls/events");
+
+// Trunks, engines and agents.
+await page.click("nav a[href='#/trunks']");
+await page.waitForSelector(".badge[data-state=down]");
+found.seen.trunks = await page.locator("tbody tr").allInnerTexts();
+await look("trunks");
+await page.click("nav a[href='#/engines']");
+await page.waitForSelector(".badge[data-state=up]");
+found.seen.engines = await page.locator("tbody tr").allInnerTexts();
+await look("engines");
+await page.click("nav a[href='#/agents']");
+await page.waitForSelector("tbody code");
+found.seen.agents = await page.locator("tbody tr").allInnerTexts();
+await look("agents");
 
 // A call that is forgotten.
 page.on("dialog", (dialog) => dialog.accept());
@@ -117,6 +181,7 @@ found.seen.reader = await page.evaluate(async () => {
   const json = { "Content-Type": "application/json" };
   return {
     look: await status(`calls/${id}/timeline`),
+    trunks: await status("trunks"),
     listen: await status(`calls/${id}/recording`),
     forget: await status("calls/forget", { method: "POST", headers: json, body: JSON.stringify({ call_id: id }) }),
     end: await status(`calls/${id}`, { method: "DELETE", headers: json }),

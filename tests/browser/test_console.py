@@ -1,19 +1,27 @@
-"""The console in Chromium: found calls, one call with its sound, numbers, who may do what."""
+"""The console in Chromium and Firefox: calls found and heard, live words, who may do what."""
 
+import asyncio
+import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from offhook.media.recording_io import OggOpusFile
 from offhook.web.records.analyses import SETTLES_S, Found
 from offhook.web.records.entries import Entry, Happened
 from offhook.web.records.store import CallStore, Writer
 from tests.browser.conftest import serving
+from tests.browser.firefox_io import Firefox, firefox
+from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.web.records.made_calls import HERE, begun, call_of, over, said
 
 pytestmark = pytest.mark.browser
@@ -93,14 +101,46 @@ def filled(folder: Path) -> str:
     return url
 
 
-async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
-    environment = {
-        "OFFHOOK_RECORDS_URL": filled(tmp_path),
-        "OFFHOOK_RECORDS_SPOOL": str(tmp_path / "spool"),
+def environment_of(folder: Path) -> dict[str, str]:
+    """A server with these calls, and a trunk that is down and has markup for a name."""
+    trunk, port = {"name": EVIL, "server": "nowhere.invalid"}, str(free_port())
+    return {
+        "OFFHOOK_RECORDS_URL": filled(folder),
+        "OFFHOOK_RECORDS_SPOOL": str(folder / "spool"),
         "OFFHOOK_SERVER_ADMIN_KEY": KEY,
         "OFFHOOK_SERVER_READER_KEY": READER,
+        "OFFHOOK_SIP_UDP": port,
+        "OFFHOOK_SIP_TCP": port,
+        "OFFHOOK_SIP_TRUNKS": json.dumps([trunk]),
     }
-    async with serving(**environment) as server:
+
+
+@asynccontextmanager
+async def talking(url: str) -> AsyncIterator[None]:
+    """The caller of the call that goes on says something more again and again."""
+
+    async def talk() -> None:
+        store = CallStore(url)
+        for number in count(1):
+            await asyncio.to_thread(
+                store.write, [said("live", number, "caller", f"still here {number}")], HERE, 0
+            )
+            await asyncio.sleep(0.5)
+
+    task = asyncio.create_task(talk())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
+    environment = environment_of(tmp_path)
+    async with (
+        serving(**environment) as server,
+        talking(environment["OFFHOOK_RECORDS_URL"]),
+    ):
         url = f"{server.url}/console"
         pictures = os.environ.get("TEST_PICTURES", "")
         keys = {"key": KEY, "reader": READER}
@@ -123,13 +163,95 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert any("Recording paused, by the operator" in one for one in seen["done"])
     assert seen["now"].startswith("I will")
     assert "Calls" in seen["cards"]
-    assert seen["last"] == "hello there"
+    assert "#/history/?" in seen["link"]
+    assert "state=live" in seen["link"]
+    assert "trunk=line" in seen["link"]
+    assert seen["again"] == [1, "live", "line"]
+    assert seen["offered"] >= 4
+    assert seen["bars"] == [2, 1]
+    assert "the slowest after 400" in seen["picture"]
+    assert seen["record"] == 9
+    name, scenario = seen["scenario"]
+    assert name == "hostile.yaml"
+    assert yaml.safe_load(scenario)["scenarios"]
+    assert seen["shared"].startswith("I will")
+    assert seen["last"] in ("hello there", *(f"still here {number}" for number in range(10_000)))
+    assert seen["asked"] == [True, False]  # words come by themselves
+    assert "hang-up" in seen["focused"]
+    [trunk] = seen["trunks"]
+    assert EVIL in trunk
+    assert "nowhere.invalid" in trunk
+    assert any("pocketsphinx" in engine for engine in seen["engines"])
+    assert any("frontdesk" in agent for agent in seen["agents"])
     assert seen["forgotten"] == "The words of this call have been deleted."
     assert seen["cookie"] == ""
     assert seen["session"] == [True, "Strict", "/"]
     assert seen["after"] == 401
-    assert seen["reader"] == {"look": 200, "listen": 403, "forget": 403, "end": 403}
+    assert seen["reader"] == {"look": 200, "trunks": 200, "listen": 403, "forget": 403, "end": 403}
     kept = CallStore(environment["OFFHOOK_RECORDS_URL"])
     assert kept.timeline("c1") == []
     kept.close()
     assert any("listens to the recording" in line["message"] for line in server.log)
+
+
+FINDINGS = """axe.run().then(({ violations }) => violations.flatMap(({ id, nodes }) =>
+  nodes.map(({ target, failureSummary }) => `${id} at ${target}: ${failureSummary}`)))"""
+
+
+async def look(page: Firefox, axe: str) -> list[str]:
+    """What axe finds in the page as it is."""
+    await page.evaluate(f"(() => {{ {axe} }})()")
+    found: list[str] = await page.evaluate(FINDINGS)
+    return found
+
+
+async def go(page: Firefox, view: str, shown: str) -> None:
+    """Goes to a view, and waits for what it shows."""
+    await page.evaluate(f"location.hash = {json.dumps(view)}")
+    await page.until(f"document.querySelector({json.dumps(shown)})", HANGS_S)
+
+
+@pytest.mark.slow
+async def test_the_console_in_firefox(program: str, packages: Path, tmp_path: Path) -> None:
+    environment = environment_of(tmp_path)
+    axe = await asyncio.to_thread((packages / "axe-core" / "axe.min.js").read_text)
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    async with (
+        serving(**environment) as server,
+        talking(environment["OFFHOOK_RECORDS_URL"]),
+        firefox(program, profile) as page,
+    ):
+        await page.goto(f"{server.url}/console")
+        await page.until("document.querySelector('#key')", HANGS_S)
+        findings = await look(page, axe)
+        await page.evaluate(f"document.querySelector('#key').value = {json.dumps(KEY)}")
+        await page.click(".sign-in button")
+        await page.until("document.querySelector('tbody tr')", HANGS_S)
+        findings += await look(page, axe)
+        await go(page, "#/history/?text=lost+card", "tbody tr:only-child")
+        await go(page, "#/call/hostile", ".story li.caller")
+        words = await page.evaluate(
+            "[...document.querySelectorAll('.story .words')].map((each) => each.textContent)"
+        )
+        await page.click(".player-row button")
+        await page.until("document.querySelector('.waveform')", HANGS_S)
+        await page.click(".story li.agent button.at")
+        await page.until("document.querySelector('audio').currentTime > 1", HANGS_S)
+        await page.until("document.querySelector('.story .now')", HANGS_S)
+        bars = await page.evaluate("document.querySelectorAll('.axis-picture .caller').length")
+        findings += await look(page, axe)
+        await go(page, "#/live", ".last")
+        last = "document.querySelector('.last-turns li:last-child .last').textContent"
+        before = await page.evaluate(last)
+        await page.until(f"{last} !== {json.dumps(before)}", HANGS_S)
+        findings += await look(page, axe)
+        views = {"trunks": ".badge[data-state=down]", "engines": ".badge", "agents": "tbody code"}
+        for view, shown in {**views, "numbers": ".chart rect"}.items():
+            await go(page, f"#/{view}", shown)
+            findings += await look(page, axe)
+        ran = await page.evaluate("globalThis.ran ?? ''")
+        troubles = [text for text in page.troubles if "401" not in text]
+    assert findings == troubles == []
+    assert words == [f"I have lost my card {EVIL}", "I will block it now", ARABIC]
+    assert (bars, ran) == (2, "")

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import shutil
 from pathlib import Path
 
 import pytest
@@ -34,14 +33,6 @@ HEARD = """peer.getStats().then((all) =>
 QUIET = "document.getElementById('phase').textContent === 'Listening'"
 TURNS = """[...document.querySelectorAll('#log > .turn')].map((turn) =>
   [turn.classList[1], turn.querySelector('p').textContent.trim()])"""
-
-
-@pytest.fixture
-def program() -> str:
-    found = shutil.which("firefox-esr") or shutil.which("firefox")
-    if found is None:
-        pytest.skip("needs Firefox: apt-get install firefox-esr")
-    return found
 
 
 @pytest.mark.slow

@@ -105,6 +105,16 @@ def test_the_example_names_every_variable() -> None:
     assert named == {name for name in used if not name.endswith("_IMAGE")}
 
 
+def test_the_example_of_a_database_is_the_one_that_is_there() -> None:
+    example = (DEPLOY / "env.example").read_text()
+    found = re.search(r"RECORDS_URL=postgresql://(\w+):PASSWORD@(\w+)/(\w+)", example)
+    assert found is not None
+    user, host, database = found.groups()
+    settings = SERVICES[host]["environment"]
+    assert (settings["POSTGRES_USER"], settings["POSTGRES_DB"]) == (user, database)
+    assert SERVICES[host]["profiles"] == ["database"]
+
+
 def test_only_this_machine_is_let_in_unless_told_otherwise() -> None:
     for name, service in SERVICES.items():
         for port in service.get("ports", ()):

@@ -7,14 +7,17 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import yaml
 
+from offhook.web.records.search import Search
 from tests.deploy.servers import DEPLOY, ROOT, named
 from tests.support.waiting import HANGS_S
 
 FOLDER = DEPLOY / "grafana"
+CONSOLE = ROOT / "offhook/web/edge/console/static"
 BOARD: dict[str, Any] = json.loads((FOLDER / "dashboards/offhook.json").read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {"$__rate_interval": "1m", "$job": ".*", "$instance": ".*"}
@@ -78,6 +81,21 @@ def test_labels_in_legends_are_kept_by_the_expression() -> None:
             used = set(re.findall(r"{{(\w+)}}", target.get("legendFormat", "")))
             if kept:
                 assert used <= labels, panel["title"]
+
+
+def test_links_lead_to_views_and_searches_of_the_console() -> None:
+    [variable] = [v for v in BOARD["templating"]["list"] if v["name"] == "console"]
+    assert variable["type"] == "textbox"
+    links = [*BOARD["links"], *(link for panel in PANELS for link in panel.get("links", ()))]
+    assert len(links) > 5
+    views = set(re.findall(r"#/(\w+)", (CONSOLE / "index.html").read_text()))
+    for link in links:
+        where, view, query = re.fullmatch(r"(.*)#/(\w+)/?\??(.*)", link["url"]).groups()
+        assert (where, view in views) == ("${console:raw}", True)
+        times = {"${__from:date:iso}": "2026-03-01T10:00:00.000Z", "${__to:date:iso}": "1h"}
+        for name, value in times.items():
+            query = query.replace(name, value)
+        Search.of(dict(parse_qsl(query)))
 
 
 def test_panels_have_their_own_numbers_and_places() -> None:

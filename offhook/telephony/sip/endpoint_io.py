@@ -14,7 +14,7 @@ Slow work (opening media, DNS, the conversation) runs in tasks owned by the call
 
 import asyncio
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 
 from loguru import logger
 
@@ -44,6 +44,7 @@ from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.transfer_io import Transfers
 from offhook.telephony.sip.trunks.registration import RegistrationStatus
 from offhook.telephony.sip.trunks.registrations import RegistrationChanged
+from offhook.telephony.sip.trunks.trunk_history import TrunkHistory
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.trunks.upkeep import TrunkChanged
@@ -73,6 +74,8 @@ class SipEndpoint:
         }
         """RTP ports by IP version."""
         self.lookup = ServerLookup(self.stack, self._ports)
+        self._histories: dict[str, TrunkHistory] = {}
+        """By the names of trunks with a server."""
         self._tasks = TaskSet()
         self._ringbacks = Ringbacks()
         calls = self._calls = SipCalls(self.stack, host, self.hooks, self)
@@ -151,6 +154,15 @@ class SipEndpoint:
         """Return the state of each trunk with a server: whether it can place calls, and why not."""
         return self.lookup.trunk_states()
 
+    def trunk_histories(self) -> dict[str, TrunkHistory]:
+        """Return since when each trunk with a server is as it is, and what was wrong with it last,
+        by name."""
+        now, states = time(), self.trunk_states()
+        self._histories = {s.trunk: self._histories.get(s.trunk, TrunkHistory()) for s in states}
+        for state in states:
+            self._histories[state.trunk].note(state.state, state.detail, now)
+        return self._histories
+
     @property
     def bound(self) -> list[tuple[str, str, int]]:
         """Transport, host and port of each listener."""
@@ -188,10 +200,12 @@ class SipEndpoint:
                 log = logger.bind(trunk=status.trunk, state=status.standing)
                 words = f"{status.standing}: {status.detail}".removesuffix(": ")
                 log.log("WARNING" if status.detail else "INFO", "trunk {} {}", status.trunk, words)
+                self.trunk_histories()
             case TrunkChanged(TrunkState(trunk, reach, detail)):
                 log = logger.bind(trunk=trunk, state=reach)
                 words = f"is {reach}: {detail}" if detail else f"is {reach}"
                 log.log("WARNING" if detail else "INFO", "trunk {} {}", trunk, words)
+                self.trunk_histories()
             case Locate(hop):
                 self.lookup.locate(hop)
 

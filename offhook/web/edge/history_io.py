@@ -1,8 +1,9 @@
-"""The /calls routes of calls that are kept: search, one call, its timeline and recording, and the
-deletion of what is known of a person. All for the operator."""
+"""The /calls routes of calls that are kept: search, one call, its timeline, its recording and what
+else can be made of it, and the deletion of what is known of a person."""
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ async def found(request: web.Request) -> web.Response:
 
     store = store_of(request)
     try:
-        calls, cursor = await _ask(request, store.find, Search.of(request.query))
+        calls, cursor = await ask(request, store.find, Search.of(request.query))
     except SearchError as fault:
         return error(400, str(fault))
     return web.json_response({"calls": calls, "cursor": cursor})
@@ -48,7 +49,7 @@ async def found(request: web.Request) -> web.Response:
 
 async def shown(request: web.Request) -> web.Response:
     """GET /calls/{call}/record, and GET /calls/{call} of a call that is long over."""
-    call = await _ask(request, store_of(request).show, request.match_info["call"])
+    call = await ask(request, store_of(request).show, request.match_info["call"])
     if call is None:
         return error(404, "unknown call_id")
     return web.json_response(call)
@@ -57,17 +58,50 @@ async def shown(request: web.Request) -> web.Response:
 async def timeline(request: web.Request) -> web.Response:
     """GET /calls/{call}/timeline: what has happened in a call, in order."""
     store, call_id = store_of(request), request.match_info["call"]
-    if await _ask(request, store.show, call_id) is None:
+    if await ask(request, store.show, call_id) is None:
         return error(404, "unknown call_id")
-    events = await _ask(request, store.timeline, call_id)
+    events = await ask(request, store.timeline, call_id)
     return web.json_response({"call_id": call_id, "timeline": events})
+
+
+async def exported(request: web.Request) -> web.Response:
+    """GET /calls/{call}/export: all that is known of a call with its timeline, as a file."""
+    store, call_id = store_of(request), request.match_info["call"]
+    call = await ask(request, store.show, call_id)
+    if call is None:
+        return error(404, "unknown call_id")
+    whole = {**call, "timeline": await ask(request, store.timeline, call_id)}
+    return web.json_response(whole, headers=_as_file(call_id, "json"))
+
+
+async def scenario(request: web.Request) -> web.Response:
+    """GET /calls/{call}/scenario: a file for `offhook eval` in which the caller says the same."""
+    from offhook.web.records.scenario import scenario_of
+
+    store, call_id = store_of(request), request.match_info["call"]
+    events = await ask(request, store.timeline, call_id)
+    if not events and await ask(request, store.show, call_id) is None:
+        return error(404, "unknown call_id")
+    try:
+        text = await asyncio.to_thread(scenario_of, call_id, events)  # YAML takes its time
+    except ValueError as fault:
+        return error(409, f"this call makes no scenario: {fault}")
+    headers = _as_file(call_id, "yaml")
+    return web.Response(text=text, content_type="application/yaml", headers=headers)
+
+
+def _as_file(call_id: str, kind: str) -> dict[str, str]:
+    """Returns the headers of a file that is named after a call."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", call_id)
+    disposition = f'attachment; filename="{name}.{kind}"'
+    return {"Content-Disposition": disposition, "Cache-Control": "no-store"}
 
 
 async def recording(request: web.Request) -> web.StreamResponse:
     """GET /calls/{call}/recording: Ogg Opus, the caller left and the agent right; ranges too. The
     first request of a listener is noted in the store."""
     store, call_id = store_of(request), request.match_info["call"]
-    call = await _ask(request, store.show, call_id)
+    call = await ask(request, store.show, call_id)
     if call is None:
         return error(404, "unknown call_id")
     if not call["recording"]:
@@ -76,7 +110,7 @@ async def recording(request: web.Request) -> web.StreamResponse:
     if not await asyncio.to_thread(path.is_file):
         return error(404, f"the recording is at the server {call['server']}")
     if request.headers.get("Range", "bytes=0-").startswith("bytes=0-"):
-        await _ask(request, store.look, call_id, "recording", peer_of(request), time.time())
+        await ask(request, store.look, call_id, "recording", peer_of(request), time.time())
         line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
         line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
     return await send_sound(request, path, request.app[EDGE].config.recording)
@@ -95,7 +129,7 @@ async def numbers(request: web.Request) -> web.Response:
             raise SearchError("from: is not before to")
     except SearchError as fault:
         return error(400, str(fault))
-    return web.json_response(await _ask(request, store.numbers, start, end))
+    return web.json_response(await ask(request, store.numbers, start, end))
 
 
 async def forget(request: web.Request) -> web.Response:
@@ -109,7 +143,7 @@ async def forget(request: web.Request) -> web.Response:
             raise ValueError
     except (ValueError, AttributeError):
         return error(400, 'the body is {"number": "+49…"} or {"call_id": "…"}')
-    forgotten = await _ask(request, forget_now, store, wanted)
+    forgotten = await ask(request, forget_now, store, wanted)
     return web.json_response({"calls": forgotten.calls, "recordings": len(forgotten.recordings)})
 
 
@@ -122,7 +156,7 @@ def forget_now(store: "CallStore", number_or_id: str) -> "Forgotten":
     return forgotten
 
 
-async def _ask(request: web.Request, question: Any, *arguments: Any) -> Any:
+async def ask(request: web.Request, question: Any, *arguments: Any) -> Any:
     """Answers a question to the store in a thread. Raises NoRecords."""
     from offhook.web.records.errors import StoreError
 
@@ -138,4 +172,6 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/calls/numbers", numbers)
     router.add_get("/calls/{call}/record", shown)
     router.add_get("/calls/{call}/timeline", timeline)
+    router.add_get("/calls/{call}/export", exported)
+    router.add_get("/calls/{call}/scenario", scenario)
     router.add_get("/calls/{call}/recording", recording)

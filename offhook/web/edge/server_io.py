@@ -38,7 +38,7 @@ from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.carriers.routes_io import OF_CARRIERS
-from offhook.web.edge.console import console_io
+from offhook.web.edge.console import console_io, live_events_io, states_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.page import page_io
@@ -240,6 +240,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     app.router.add_get("/status", status)
     health = Health(edge.health, partial(readiness, edge), edge.metrics.registry)
     add_health_routes(app, health)
+    live_events_io.add_routes(app.router)
     history_io.add_routes(app.router)  # before /calls/{call}
     calls_io.add_routes(app.router)
     carrier_routes.add_routes(app.router)
@@ -253,6 +254,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
         add_conversations(app)
     page_io.add_routes(app.router)
     console_io.add_routes(app.router)
+    states_io.add_routes(app.router)
     open_door(app, lambda: edge.access, door)
     return app
 

@@ -28,6 +28,7 @@ from offhook.web.edge import calls_io, server_io, whip_io
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
+from offhook.web.edge.console import states_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
@@ -141,6 +142,8 @@ class Siblings:
             return await self._metrics()
         if wanted is health_io.readyz:
             return await self._readyz()
+        if wanted in states_io.MERGED:
+            return await self._states(wanted, request.path)
         if wanted is server_io.candidates:
             trickled = parse_candidates(await request.read())
             return await self._to_holder(trickled.pc_id, request, handler)
@@ -363,6 +366,13 @@ class Siblings:
                 return await answer.json() if as_json else await answer.text()
         except (aiohttp.ClientError, TimeoutError):
             return None
+
+    async def _states(self, wanted: Any, path: str) -> web.Response:
+        """Returns the trunks or engines of all processes as one."""
+        name, merge = states_io.MERGED[wanted]
+        answers = await self._ask_all(path)
+        states = [answer[name] for answer in answers.values() if name in answer]
+        return web.json_response({name: merge(states)})
 
     async def _readyz(self) -> web.Response:
         """Ready if all processes are."""

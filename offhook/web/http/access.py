@@ -94,7 +94,9 @@ ROUTES: Mapping[str, Role] = {
     "console": Role.PUBLIC,  # the files; what they show is at /calls
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
-    "engines": Role.OPERATOR,
+    "trunks": Role.RECORDS,
+    "engines": Role.RECORDS,
+    "agents": Role.RECORDS,
     "builder": Role.OPERATOR,
     "carriers": Role.CARRIER,
 }

@@ -9,6 +9,8 @@ from typing import Any
 
 from offhook.telephony.call_record import CallRecord
 
+NOT_KEPT = "[not kept]"
+"""Stands for words that were said while the recording was paused."""
 PART_POSITIONS = 10_000_000
 """Positions of the events of one part of a call: a call that continues at another server goes on
 with the next part."""

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,9 +25,11 @@ from offhook.web.records.entries import (
     storable,
 )
 from offhook.web.records.errors import EntryError, StoreError
+from offhook.web.records.listing import listed
+from offhook.web.records.live import LiveReader
 from offhook.web.records.numbers import numbers
 from offhook.web.records.outbox import Outbox, is_complete
-from offhook.web.records.search import LISTED, Search
+from offhook.web.records.search import Search
 from offhook.web.records.stores.kinds import kind_of
 from offhook.web.records.summary import Summary
 from offhook.web.records.tables import (
@@ -42,6 +43,7 @@ from offhook.web.records.tables import (
     servers,
     versions,
 )
+from offhook.web.records.times import iso
 from offhook.web.records.webhooks import Receiver
 
 CRASHED = "the server stopped"
@@ -87,6 +89,7 @@ class CallStore:
         row = {"agent": sa.bindparam("of_agent"), "call": in_call, "started": started}
         self._add_agent = self.kind.insert(call_agents).values(row).on_conflict_do_nothing()
         self.analyses = Analyses(self.kind, self._begin, self.outbox, analysed_by)
+        self.live = LiveReader(self._begin)
 
     @property
     def place(self) -> str:
@@ -358,7 +361,7 @@ class CallStore:
             words = _last_words(connection, live) if search.state == "live" else {}
         more = len(rows) > search.limit
         cursor = search.cursor_after(dict(shown[-1]), self.kind) if more else ""
-        return [{**_listed(row), **words.get(row["id"], {})} for row in shown], cursor
+        return [{**listed(row), **words.get(row["id"], {})} for row in shown], cursor
 
     def show(self, call: str) -> dict[str, Any] | None:
         """Returns all that is known of a call but its events; None if there is none."""
@@ -449,23 +452,6 @@ def _beyond_columns(record: CallRecord) -> dict[str, Any]:
     return {name: value for name, value in record.as_dict().items() if name not in calls.c}
 
 
-def _listed(row: Any) -> dict[str, Any]:
-    """Returns a call's columns as they are shown: times as ISO 8601 in UTC."""
-    shown = {column.name: row[column.name] for column in LISTED}
-    for name in TIMES:
-        if shown[name] is not None:
-            shown[name] = _iso(shown[name])
-    return {"call_id": shown.pop("id"), **shown}
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat("T", "milliseconds")
-
-
-TIMES = ("started", "answered", "ended", "forgotten")
-"""Columns that are times."""
-
-
 def _shown(connection: sa.Connection, call: str) -> dict[str, Any] | None:
     row = connection.execute(sa.select(calls).where(calls.c.id == call)).mappings().first()
     if row is None:
@@ -476,11 +462,11 @@ def _shown(connection: sa.Connection, call: str) -> dict[str, Any] | None:
     seen = connection.execute(
         sa.select(looks.c.at, looks.c.what, looks.c.who).where(looks.c.call == call)
     )
-    told = [{**look, "at": _iso(look["at"])} for look in seen.mappings()]
+    told = [{**look, "at": iso(look["at"])} for look in seen.mappings()]
     more: dict[str, Any] = {"agents": sorted(agents), "looks": told}
     if row["outcome"]:
         more["analysis"] = analysis_of(connection, call)
-    return {**_listed(row), **more, **json.loads(row["details"])}
+    return {**listed(row), **more, **json.loads(row["details"])}
 
 
 def _timeline(connection: sa.Connection, call: str) -> list[dict[str, Any]]:

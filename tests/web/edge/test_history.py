@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+import yaml
 from aiohttp import web
 
 from offhook.media.end_reason import End
@@ -65,8 +66,10 @@ async def keeping(edge: Edge, config: Config) -> AsyncIterator[None]:
     finally:
         assert edge.records.kept is not None
         await edge.records.stop_queues()
+        assert edge.records.live is not None
+        await edge.records.live.close()
         await asyncio.to_thread(edge.records.kept.close)
-        edge.records.kept = None
+        edge.records.kept = edge.records.live = None
 
 
 def bytes_of(folder: Path) -> bytes:
@@ -163,6 +166,8 @@ async def asked(
         aiohttp.ClientSession() as http,
         http.request(method, url, headers=headers, json=body) as response,
     ):
+        if response.content_type == "text/event-stream":
+            return response.status, None  # it goes on
         data = await response.read()
         is_json = response.content_type == "application/json"
         return response.status, json.loads(data) if is_json else data
@@ -186,6 +191,20 @@ async def test_calls_are_found_shown_and_heard(server: str) -> None:
     assert await asked(f"{server}/calls") == (200, {"calls": []})  # in progress
 
 
+async def test_a_call_is_there_as_a_file_and_as_a_scenario(server: str) -> None:
+    async with aiohttp.ClientSession(headers=ADMIN) as http:
+        async with http.get(f"{server}/calls/c0/export") as response:
+            assert response.headers["Content-Disposition"] == 'attachment; filename="c0.json"'
+            whole = await response.json()
+        async with http.get(f"{server}/calls/c0/scenario") as response:
+            assert response.headers["Content-Disposition"] == 'attachment; filename="c0.yaml"'
+            text = await response.text()
+    assert whole["end_reason"] == "the caller hung up"
+    assert whole["timeline"][0]["text"] == "my card is lost"
+    [scenario] = yaml.safe_load(text)["scenarios"]
+    assert [turn["user"] for turn in scenario["turns"]] == ["my card is lost"]
+
+
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
@@ -196,6 +215,9 @@ async def test_calls_are_found_shown_and_heard(server: str) -> None:
         ("/calls/nobody", 404, "unknown"),
         ("/calls/nobody/record", 404, "unknown"),
         ("/calls/nobody/timeline", 404, "unknown"),
+        ("/calls/nobody/export", 404, "unknown"),
+        ("/calls/nobody/scenario", 404, "unknown"),
+        ("/calls/call/scenario", 409, "the caller has said nothing"),
         ("/calls/c1/recording", 404, "not recorded"),
     ],
 )
@@ -212,6 +234,12 @@ ROUTES = (
     ("GET", "/calls/c0/record", True),
     ("GET", "/calls/c0/timeline", True),
     ("GET", "/calls/numbers", True),
+    ("GET", "/calls/events", True),
+    ("GET", "/calls/c0/export", True),
+    ("GET", "/calls/c0/scenario", True),
+    ("GET", "/trunks", True),
+    ("GET", "/agents", True),
+    ("POST", "/engines", False),
     ("GET", "/calls/c0/recording", False),
     ("POST", "/calls/c0/recording", False),
     ("POST", "/calls/forget", False),

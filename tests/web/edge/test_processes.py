@@ -165,7 +165,8 @@ async def no_calls(server: TwoProcesses) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProcesses]:
-    running = TwoProcesses(tmp_path_factory.mktemp("processes"))
+    folder = tmp_path_factory.mktemp("processes")
+    running = TwoProcesses(folder, RECORDS_URL="sqlite:///calls.db")
     yield running
     if running.process.poll() is None:
         running.process.kill()
@@ -188,6 +189,38 @@ async def test_every_process_has_the_speech_api(server: TwoProcesses) -> None:
         text = await (await http.get(f"{server.url}/metrics")).text()
     for process in (1, 2):
         assert f'offhook_speech_requests_total{{process="{process}",' in text
+
+
+async def test_live_screens_of_any_process_see_the_calls_of_all(server: TwoProcesses) -> None:
+    await server.ready()
+    async with (
+        asyncio.timeout(HANGS_S),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http,
+    ):
+        streams = [await http.get(f"{server.url}/calls/events") for _ in range(6)]
+        assert {stream.status for stream in streams} == {200}
+        async with callers(server, 3) as group:
+            wanted = {caller.pc_id for caller in group}
+            assert {caller.process for caller in group} == {"1", "2"}
+            for stream in streams:
+                seen = ""
+                while not all(f'"call_id": "{pc_id}"' in seen for pc_id in wanted):
+                    seen += (await stream.content.readline()).decode()
+        for stream in streams:
+            stream.close()
+    await no_calls(server)
+
+
+async def test_engines_of_all_processes_are_told_as_one(server: TwoProcesses) -> None:
+    async with callers(server, 3):
+        async with asyncio.timeout(HANGS_S):
+            streams = 0
+            while streams != 3:
+                status, found = await server.ask("GET", "/engines")
+                assert status == 200
+                hears = [each for each in found["engines"] if each["kind"] == "asr"]
+                streams = sum(each["streams"] for each in hears)
+    await no_calls(server)
 
 
 async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(

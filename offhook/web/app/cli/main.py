@@ -238,9 +238,9 @@ def _eval(arguments: Namespace) -> int:
 
 def _scenario_of(arguments: Namespace) -> int:
     from offhook.web.app.cli import calls_io
-    from offhook.web.app.evals.from_call import scenario_of
     from offhook.web.config import config as configuration
     from offhook.web.records.errors import StoreError
+    from offhook.web.records.scenario import scenario_of
 
     call = arguments.from_call
     try:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ from offhook.web.records.kept_call import KeptCall, KeptSound
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
     from offhook.web.edge.calls.queue_io import StoreQueues
+    from offhook.web.edge.console.live_feed_io import LiveFeed
+    from offhook.web.records.live_look import LiveLook
     from offhook.web.records.writer_io import StoreWriter
 
 ENDED_CALLS = 500
@@ -49,6 +51,8 @@ class CallRecords:
         """Writes what happens in calls to the store, if they are kept."""
         self.looking = asyncio.Semaphore(LOOKS_AT_ONCE)
         """Held by requests that look into the store."""
+        self.live: LiveFeed | None = None
+        """Follows the calls in progress for live screens, if calls are kept."""
         self._sender: OutboxSender | None = None
         self._queues: StoreQueues | None = None
         self._metrics = metrics
@@ -76,6 +80,7 @@ class CallRecords:
         from offhook.web.edge.calls.analyst_io import Analyst
         from offhook.web.edge.calls.outbox_io import OutboxSender
         from offhook.web.edge.calls.queue_io import StoreQueues
+        from offhook.web.edge.console.live_feed_io import LiveFeed
         from offhook.web.records.errors import StoreError
         from offhook.web.records.store import CallStore, Writer
         from offhook.web.records.writer_io import StoreWriter
@@ -105,6 +110,7 @@ class CallRecords:
             self.kept.start()
             writer, metrics = self.kept, self._metrics
             self._queues = StoreQueues(lambda: writer.ready)
+            self.live = LiveFeed(self._look)
             if records.receivers:
                 self._sender = OutboxSender(store.outbox)
                 self._sender.start(self._queues)
@@ -114,6 +120,12 @@ class CallRecords:
                 lambda model, cost: metrics.cost.labels(model).inc(cost),
             )
             analyst.start(self._queues)
+
+    async def _look(self, known: Mapping[str, int]) -> "LiveLook":
+        """Looks for calls in progress. Raises StoreError."""
+        assert self.kept is not None
+        async with self.looking:
+            return await asyncio.to_thread(self.kept.store.live.look, known)
 
     async def stop_queues(self) -> None:
         """Ends the work on what waits in the store: webhooks and analyses. Idempotent."""
@@ -175,6 +187,8 @@ class CallRecords:
         """Waits until all is written."""
         await asyncio.to_thread(self._writer.shutdown)
         await self.stop_queues()
+        if self.live is not None:
+            await self.live.close()
         if self.kept is not None:
             await asyncio.to_thread(self.kept.close)
         if self.recordings is not None:

@@ -36,9 +36,8 @@ from offhook.pipeline.conversation.events import (
 )
 from offhook.pipeline.speech.redact import MASK
 from offhook.web.http.logs import WORDS
+from offhook.web.records.entries import NOT_KEPT
 
-NOT_KEPT = "[not kept]"
-"""Stands for words that were said while the recording was paused."""
 LIKE = 4
 """Digits in a row that make a number one that was withheld."""
 MAX_RUNS = 5000

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -68,7 +69,8 @@ def answer_file(request: web.Request, file: PageFile) -> web.Response:
     return response
 
 
-def files_in(folder: Path) -> dict[str, PageFile]:
+@cache  # the public's application and the operator's have the same ones
+def files_in(folder: Path) -> Mapping[str, PageFile]:
     """Reads the files of a page, by name."""
     return {path.name: read_file(path) for path in folder.iterdir() if path.suffix in TYPES}
 

@@ -132,7 +132,10 @@ class CallEngines:
     def names(self) -> dict[Kind, str]:
         """Returns the names of the engines of new calls, without addresses."""
         engines = self.of_new_calls()
-        return {"asr": _public(engines.recognizer.name), "tts": _public(engines.synthesizer.name)}
+        return {
+            "asr": public_name(engines.recognizer.name),
+            "tts": public_name(engines.synthesizer.name),
+        }
 
     def for_programs(self) -> tuple[EngineHandle[Recognizer], EngineHandle[Synthesizer]]:
         """Returns the engines as the speech API uses them."""
@@ -273,6 +276,6 @@ def _best(engines: Sequence[AutoEngine[Brought]]) -> Brought | None:
     return next((found for engine in engines if (found := engine.engine) is not None), None)
 
 
-def _public(engine: str) -> str:
+def public_name(engine: str) -> str:
     """Returns an engine's name without its address."""
     return "a speech server" if "://" in engine else engine

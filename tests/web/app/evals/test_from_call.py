@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.web.app.cli.main import main
-from offhook.web.app.evals.from_call import scenario_of
 from offhook.web.records.entries import Happened
+from offhook.web.records.scenario import scenario_of
 from offhook.web.records.store import CallStore
 from tests.web.records.made_calls import HERE, NOON, begun, over, said
 

@@ -12,12 +12,12 @@ import pytest_asyncio
 from offhook.media.end_reason import End
 from offhook.web.config.config import load
 from offhook.web.config.server import Recording
-from offhook.web.edge.calls.withheld import NOT_KEPT
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.http import logs
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs_io import set_up
+from offhook.web.records.entries import NOT_KEPT
 from tests.media.test_recording import decode
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.waiting import until

@@ -21,7 +21,8 @@ from offhook.pipeline.conversation.events import (
     ToolUsed,
     TurnDiscarded,
 )
-from offhook.web.edge.calls.withheld import NOT_KEPT, Withheld, digits_of
+from offhook.web.edge.calls.withheld import Withheld, digits_of
+from offhook.web.records.entries import NOT_KEPT
 
 PAUSED, RESUMED = RecordingPaused(1000, "operator"), RecordingResumed(5000, "operator")
 SAID = CallerTurn(5500, 1, "secret words")

@@ -6,12 +6,19 @@ import { showCall } from "./call.js";
 import { showHistory } from "./history.js";
 import { showLive } from "./live.js";
 import { showNumbers } from "./numbers.js";
+import { showAgents, showEngines, showTrunks } from "./states.js";
 
 const main = document.getElementById("main");
 const out = document.getElementById("sign-out");
 /** The beginning of a hash → its view, called with (main, rest of the hash, signal, who). */
-const VIEWS = { live: showLive, history: showHistory, call: showCall, numbers: showNumbers };
-const TITLES = { live: "Live calls", history: "History", call: "Call", numbers: "Numbers" };
+const VIEWS = {
+  live: showLive, history: showHistory, call: showCall, numbers: showNumbers,
+  trunks: showTrunks, engines: showEngines, agents: showAgents,
+};
+const TITLES = {
+  live: "Live calls", history: "History", call: "Call", numbers: "Numbers",
+  trunks: "Trunks", engines: "Engines", agents: "Agents",
+};
 let leaving = new AbortController();
 
 async function show() {
@@ -22,6 +29,7 @@ async function show() {
   const view = VIEWS[name] ? name : name === "calls" ? "call" : "history";
   for (const link of document.querySelectorAll("nav a")) {
     link.ariaCurrent = link.hash === `#/${view}` ? "page" : null;
+    if (link.ariaCurrent) link.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
   }
   document.title = `${TITLES[view]} · offhook`;
   try {

@@ -5,7 +5,7 @@ export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (name === "data") Object.assign(element.dataset, value);
-    else if (name in element) element[name] = value;
+    else if (name in element && name !== "list") element[name] = value; // which can only be read
     else element.setAttribute(name, value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));

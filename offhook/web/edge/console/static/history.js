@@ -1,50 +1,101 @@
 // Calls that are over, and those in progress, by what is known of them.
 
 import { outcomeFilter } from "./analysis.js";
-import { search } from "./api.js";
+import { agents, search, trunks } from "./api.js";
 import { empty, make, say, table } from "./dom.js";
-import { lasted, milliseconds, parties, time } from "./words.js";
+import { edgeName, lasted, milliseconds, parties, shortTime, wayIn, ZONE } from "./words.js";
 
 const FIELDS = [
   ["text", "Words that were said", "search", "refund, lett*"],
   ["number", "Number", "search", "+49 30 1234"],
-  ["agent", "Agent", "text", ""],
   ["from", "From", "datetime-local", ""],
   ["to", "To", "datetime-local", ""],
+  ["agent", "Agent", "list", ""],
+  ["trunk", "Trunk", "list", ""],
+  ["edge", "Way in", "list", ""],
+  ["state", "State", "choice", ""],
+  ["reason", "Ended by", "search", "the caller hung up"],
   ["min_latency", "Slowest answer from", "number", "ms"],
+  ["min_seconds", "Lasted from", "number", "s"],
 ];
+const STATES = [["", "any"], ["live", "on the line"], ["ended", "over"]];
+const EDGES = ["webrtc", "sip", "realtime", "whip"];
 const CHECKS = [["failed", "Something failed"], ["interrupted", "Interrupted"]];
+/** Fields that are always there; the others are opened. */
+const USUAL = new Set(["text", "number", "from", "to"]);
+
+/** The search that was looked at last, to come back to. */
+let last = "#/history";
+export const lastSearch = () => last;
 
 export async function showHistory(main, rest, signal) {
+  last = `#/history/${rest}`;
   const query = Object.fromEntries(new URLSearchParams(rest.replace(/^\?/, "")));
   const list = make("div");
   main.replaceChildren(make("h1", {}, "History"), filters(query), list);
+  suggest();
   await fill(list, query, signal, "");
 }
 
 function filters(query) {
   const form = make("form", { className: "filters", role: "search" });
-  for (const [name, label, type, placeholder] of FIELDS) {
-    const value = type === "datetime-local" && query[name] ? local(query[name]) : query[name] ?? "";
-    form.append(make("label", {}, make("span", {}, label), make("input", { name, type, placeholder, value, min: type === "number" ? 0 : "" })));
-  }
-  form.append(outcomeFilter(query.analysis));
+  const usual = make("div", { className: "fields" }), more = make("div", { className: "fields" });
+  for (const field of FIELDS) (USUAL.has(field[0]) ? usual : more).append(fieldOf(field, query));
+  more.append(outcomeFilter(query.analysis));
   for (const [name, label] of CHECKS) {
-    form.append(make("label", { className: "check" }, make("input", { name, type: "checkbox", checked: query[name] === "true" }), label));
+    more.append(make("label", { className: "check" }, make("input", { name, type: "checkbox", checked: query[name] === "true" }), label));
   }
-  form.append(make("button", { type: "submit", className: "primary" }, "Search"),
-    make("a", { href: "#/history", className: "quiet" }, "All"));
+  const used = Object.keys(query).filter((name) => !USUAL.has(name)).length;
+  usual.append(make("button", { type: "submit", className: "primary" }, "Search"));
+  if (Object.keys(query).length) usual.append(make("a", { href: "#/history", className: "quiet" }, "All calls"));
+  form.append(usual, make("details", { open: used > 0 }, make("summary", {}, used ? `More filters (${used} used)` : "More filters"), more));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const wanted = new URLSearchParams();
-    for (const input of form.elements) {
-      if (input.type === "checkbox" && input.checked) wanted.set(input.name, "true");
-      else if (input.type === "datetime-local" && input.value) wanted.set(input.name, new Date(input.value).toISOString());
-      else if (input.name && input.type !== "checkbox" && input.value.trim()) wanted.set(input.name, input.value.trim());
-    }
-    location.hash = `#/history/?${wanted}`;
+    location.hash = `#/history/?${wantedOf(form)}`;
   });
   return form;
+}
+
+function fieldOf([name, label, type, placeholder], query) {
+  const given = query[name] ?? "";
+  let input;
+  if (type === "choice") {
+    input = make("select", { name }, ...STATES.map(([value, text]) => make("option", { value, selected: value === given }, text)));
+  } else if (type === "list") {
+    input = make("input", { name, type: "text", value: given, list: `known-${name}`, autocomplete: "off" });
+    const known = name === "edge" ? EDGES : [];
+    return make("label", {}, make("span", {}, label), input,
+      make("datalist", { id: `known-${name}` }, ...known.map((value) => make("option", { value }, edgeName(value)))));
+  } else {
+    const value = type === "datetime-local" && given ? local(given) : given;
+    input = make("input", { name, type, placeholder, value, ...(type === "number" ? { min: 0 } : {}), ...(type === "datetime-local" ? { title: `in your time zone, ${ZONE}` } : {}) });
+  }
+  return make("label", {}, make("span", {}, label), input);
+}
+
+/** What the fields of a form ask for, as parameters of the API and of the link. */
+function wantedOf(form) {
+  const wanted = new URLSearchParams();
+  for (const input of form.elements) {
+    const value = input.value?.trim();
+    if (!input.name || !value) continue;
+    if (input.type === "checkbox") { if (input.checked) wanted.set(input.name, "true"); }
+    else wanted.set(input.name, input.type === "datetime-local" ? new Date(value).toISOString() : value);
+  }
+  return wanted;
+}
+
+/** Offers the names of agents and trunks, which are known a moment later. */
+async function suggest() {
+  const offer = (name, values) => document.getElementById(`known-${name}`)?.append(...values.map((value) => make("option", { value })));
+  const known = [
+    agents({}).then((found) => offer("agent", [...found.agents, ...found.others].map((agent) => agent.name))),
+    trunks().then((found) => {
+      offer("trunk", found.trunks.map((trunk) => trunk.name).filter(Boolean));
+      offer("edge", [...new Set(found.trunks.map((trunk) => trunk.kind))].filter((kind) => kind !== "strangers" && !EDGES.includes(kind)));
+    }),
+  ];
+  await Promise.allSettled(known); // without them one writes the name
 }
 
 async function fill(list, query, signal, cursor) {
@@ -78,22 +129,23 @@ async function fill(list, query, signal, cursor) {
   }
 }
 
-const COLUMNS = ["Who", "When", "Lasted", "Agent", "Turns", "Slowest answer", "Ended"];
+const COLUMNS = ["Who", "When", "Lasted", "Agent", "Way in", "Turns", "Slowest answer", "Ended"];
 
 function cells(call) {
   const marks = [];
-  if (call.failures) marks.push(make("span", { className: "mark bad", title: "something failed" }, "⚠"));
-  if (call.interruptions) marks.push(make("span", { className: "mark", title: `interrupted ${call.interruptions} times` }, "✂"));
-  if (call.recording) marks.push(make("span", { className: "mark", title: "recorded" }, "●"));
-  if (call.forgotten) marks.push(make("span", { className: "mark", title: "words and numbers were deleted" }, "∅"));
+  if (call.failures) marks.push(make("span", { className: "mark bad", title: "something failed", role: "img", ariaLabel: "something failed" }, "⚠"));
+  if (call.interruptions) marks.push(make("span", { className: "mark", title: `interrupted ${call.interruptions} times`, role: "img", ariaLabel: `interrupted ${call.interruptions} times` }, "✂"));
+  if (call.recording) marks.push(make("span", { className: "mark", title: "recorded", role: "img", ariaLabel: "recorded" }, "●"));
+  if (call.forgotten) marks.push(make("span", { className: "mark", title: "words and numbers were deleted", role: "img", ariaLabel: "words and numbers were deleted" }, "∅"));
   return [
     make("a", { href: `#/call/${encodeURIComponent(call.call_id)}`, dir: "auto" }, parties(call)),
-    time(call.started),
+    shortTime(call.started),
     call.state === "live" ? make("span", { className: "live" }, "on the line") : lasted(call.seconds),
     call.agent,
-    String(call.turns),
+    wayIn(call),
+    call.state === "live" ? "" : String(call.turns),
     milliseconds(call.latency_max_ms),
-    make("span", {}, call.end_reason, " ", ...marks),
+    call.end_reason || marks.length ? make("span", {}, call.end_reason, ...marks.flatMap((mark) => ["\u00a0", mark])) : "",
   ];
 }
 

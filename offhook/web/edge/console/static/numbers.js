@@ -2,7 +2,7 @@
 
 import { numbers } from "./api.js";
 import { draw, empty, make, table } from "./dom.js";
-import { count, lasted, milliseconds, money } from "./words.js";
+import { count, edgeName, lasted, milliseconds, money } from "./words.js";
 
 const RANGES = [["1h", "Hour"], ["24h", "Day"], ["7d", "Week"], ["4w", "Four weeks"], ["52w", "Year"]];
 const [WIDTH, HEIGHT] = [720, 120];
@@ -20,7 +20,7 @@ export async function showNumbers(main, rest, signal) {
   }
   main.append(cards(sums.all), chart(sums));
   for (const [by, title, of] of GROUPS) {
-    if (sums[by].some((row) => row.of)) main.append(make("h2", {}, title), table(title, [of, ...COLUMNS], sums[by].map(row)));
+    if (sums[by].some((row) => row.of)) main.append(make("h2", {}, title), table(title, [of, ...COLUMNS], sums[by].map((sum) => row(sum, by, range))));
   }
 }
 
@@ -37,8 +37,13 @@ function cards(all) {
 const GROUPS = [["by_agent", "Agents", "Agent"], ["by_reason", "Why calls ended", "Reason"], ["by_trunk", "Trunks", "Trunk"], ["by_edge", "Ways in", "Way"]];
 const COLUMNS = ["Calls", "Average", "Turns", "Interruptions", "Failures", "Cost"];
 
-function row(sum) {
-  return [sum.of || "(none)", count(sum.calls), lasted(sum.seconds / sum.calls), count(sum.turns), count(sum.interruptions), count(sum.failures), money(sum.cost)];
+/** The parameter by which the calls of a row are found. */
+const FOUND_BY = { by_agent: "agent", by_reason: "reason", by_trunk: "trunk", by_edge: "edge" };
+
+function row(sum, by, range) {
+  const name = by === "by_edge" ? edgeName(sum.of) : sum.of;
+  const query = new URLSearchParams({ [FOUND_BY[by]]: sum.of, from: range });
+  return [sum.of ? make("a", { href: `#/history/?${query}`, dir: "auto" }, name) : "(none)", count(sum.calls), lasted(sum.seconds / sum.calls), count(sum.turns), count(sum.interruptions), count(sum.failures), money(sum.cost)];
 }
 
 function chart({ from, to, bucket_seconds: bucket, by_time: rows }) {

@@ -1,43 +1,16 @@
 // The events of a call as a list that people can read: words, and between them what was done.
 
 import { make } from "./dom.js";
+import { partsOf, SPANS } from "./parts.js";
 import { clock, milliseconds } from "./words.js";
-
-/** Kinds of events that are told by what follows them. */
-const UNTOLD = new Set(["call_started", "speech_started", "interrupted", "tokens_used", "playout_paused", "turn_latency"]);
-const SPANS = {
-  speech_end: "silence noticed", asr_final: "final words", turn_decided: "turn decided",
-  llm_first_token: "agent’s first word", tts_first_audio: "first sound", first_packet: "first packet",
-};
 
 /** Items of a list; `seek(ms)` jumps in the recording, null without one. */
 export function storyOf(events, seek) {
   const longest = Math.max(1, ...events.filter((e) => e.event === "turn_latency").map((e) => e.total_ms));
-  const items = [];
-  let spoke = 0, answered = null, cut = null, latency = null, free = true, before = 0;
-  for (const event of events) {
-    switch (event.event) {
-      case "speech_started": if (free) [spoke, free] = [event.at_ms, false]; break;
-      case "turn_latency": [latency, answered] = [event, event.at_ms]; break;
-      case "interrupted": cut = event; break;
-      case "caller_typed":
-        items.push(words("caller", event, event.at_ms, seek));
-        before = event.at_ms;
-        break;
-      case "caller_turn":
-        items.push(words("caller", event, Math.min(spoke || event.at_ms, event.at_ms), seek));
-        [spoke, free, before] = [0, true, event.at_ms];
-        break;
-      case "agent_turn":
-        items.push(words("agent", event, Math.min(answered ?? before, event.at_ms), seek, cut));
-        if (latency) items.push(waterfall(latency, longest, latency.at_ms));
-        [answered, cut, latency, before] = [null, null, null, event.at_ms];
-        break;
-      default: if (!UNTOLD.has(event.event)) items.push(other(event, seek));
-    }
-  }
-  // In the order in which they began: an answer that is cut is told when the cut is.
-  return items.sort((one, other) => one.dataset.from - other.dataset.from);
+  return partsOf(events).map((part) => {
+    if (part.part === "words") return words(part, seek);
+    return part.part === "latency" ? waterfall(part.event, longest, part.from) : other(part.event, seek);
+  });
 }
 
 /** When the sound begins on the clock of the events, and its silent spans on its own, in ms. */
@@ -63,10 +36,10 @@ export function soundOf(events) {
   return { offset: offset ?? 0, gaps };
 }
 
-function words(who, event, from, seek, cut = null) {
+function words({ who, event, from, to, cut }, seek) {
   const said = make("p", { className: "words", dir: "auto" }, event.text ?? "(words are not kept)");
   if (cut?.unheard) said.append(" ", make("s", { title: "not heard: the caller interrupted" }, cut.unheard));
-  return make("li", { className: who, data: { from, to: event.at_ms } },
+  return make("li", { className: who, data: { from, to } },
     moment(from, seek), make("span", { className: "who" }, who === "caller" ? "Caller" : "Agent"), said);
 }
 

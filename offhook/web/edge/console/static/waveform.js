@@ -8,9 +8,12 @@ const MAX_S = 1800;
 const COLUMNS = 900;
 const LANE_PX = 44;
 
-/** A canvas that shows where the player is, and sets it by a click or the arrow keys. `gaps` are
- * spans of silence: when each begins and ends in ms, and why. */
-export async function waveform(audio, seconds, gaps) {
+/**
+ * A canvas that shows where the player is, and sets it by a click or the arrow keys. It is as wide as the sound is
+ * long on an axis of `length` ms, and stands where the sound begins on it. `gaps` are spans of silence: when each
+ * begins and ends in ms, and why.
+ */
+export async function waveform(audio, seconds, length, { offset, gaps }) {
   if (seconds > MAX_S) return make("p", { className: "soft" }, "The sound is too long to be drawn; the player above plays it.");
   let sound;
   const context = new AudioContext();
@@ -32,6 +35,9 @@ export async function waveform(audio, seconds, gaps) {
     ariaLabel: ["Position in the recording: the caller above, the agent below", ...silences].join("; "),
     ariaValueMin: "0", ariaValueMax: String(Math.round(sound.duration)), ariaValueNow: "0",
   });
+  const begins = Math.min(100, (100 * offset) / length);
+  canvas.style.marginInlineStart = `${begins}%`;
+  canvas.style.width = `${Math.min(100 - begins, (100000 * sound.duration) / length)}%`;
   const show = () => {
     paint(canvas, lanes, audio.currentTime / sound.duration, spans);
     canvas.ariaValueNow = String(Math.round(audio.currentTime));

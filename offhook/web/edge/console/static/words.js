@@ -1,15 +1,19 @@
 // Numbers and times as people read them, in the reader's own language and time zone.
 
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const SHORT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-export function time(iso) {
+export function time(iso, format = DAY) {
   const element = document.createElement("time");
   element.dateTime = iso;
-  element.textContent = DAY.format(new Date(iso));
+  element.textContent = format.format(new Date(iso));
   element.title = `${iso} (UTC); shown in ${ZONE}`;
   return element;
 }
+
+/** The same for lists, without seconds. */
+export const shortTime = (iso) => time(iso, SHORT);
 
 /** 75.2 → "1:15" */
 export function lasted(seconds) {
@@ -36,6 +40,18 @@ export function money(cost) {
 
 export function count(number) {
   return Number(number).toLocaleString();
+}
+
+const EDGES = { webrtc: "browser", sip: "phone", realtime: "Realtime", whip: "WHIP" };
+
+/** By which way somebody has called; carriers have names of their own. */
+export function edgeName(edge) {
+  return EDGES[edge] ?? edge;
+}
+
+/** The way, and the trunk or carrier if that has another name. */
+export function wayIn({ edge, trunk }) {
+  return [...new Set([edgeName(edge), trunk])].filter(Boolean).join(", ");
 }
 
 /** Who has called whom, as one line. */

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from offhook.web.edge.calls.withheld import NOT_KEPT
+from offhook.web.records.entries import NOT_KEPT
 
-MAX_COLUMNS = 10**9
+COLUMNS = 10**9
 """So that YAML stays on one line."""
 _HEAD = """\
 # Made from call {call}. The caller says what was said then, and tools answer as they did. The
@@ -103,7 +103,7 @@ def _quoted(value: Any) -> str:
         [value],
         default_flow_style=True,
         default_style='"' if isinstance(value, str) else None,
-        width=MAX_COLUMNS,
+        width=COLUMNS,
         allow_unicode=True,
     )
     return str(text).strip()[1:-1]

@@ -1,0 +1,83 @@
+"""GET /trunks, /engines and /agents: how the parts of a server are. What describes them is
+imported when somebody asks: a server that waits for calls is small."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from offhook.pipeline.conversation.call_io import Call
+from offhook.web.edge.history_io import ask, store_of
+from offhook.web.edge.http_io import EDGE, Handler, error
+from offhook.web.records.live_look import AgentSums
+
+States = Sequence[list[dict[str, Any]]]
+"""Of trunks or engines, those of each process."""
+
+
+async def trunks(request: web.Request) -> web.Response:
+    """GET /trunks."""
+    from offhook.web.edge.console.trunk_states import trunk_states
+
+    return web.json_response({"trunks": trunk_states(request.app[EDGE])})
+
+
+async def engines(request: web.Request) -> web.Response:
+    """GET /engines. A bot brings its own, and none is known."""
+    from offhook.web.workers.engines.engine_states import engine_states
+
+    edge = request.app[EDGE]
+    if edge.bot is not None:
+        return web.json_response({"engines": []})
+    used = [c.engines for c in edge.conversations.values() if isinstance(c, Call)]
+    states = engine_states(edge.engines, edge.config, used, edge.metrics.span)
+    return web.json_response({"engines": states})
+
+
+async def agents(request: web.Request) -> web.Response:
+    """GET /agents?from=…: with the calls that began since then, of the last 24 hours by
+    default."""
+    from offhook.web.edge.console.agent_states import agent_states
+
+    edge, sums = request.app[EDGE], None
+    if edge.records.kept is not None:
+        from offhook.web.records.errors import SearchError
+        from offhook.web.records.search import read_time
+
+        try:
+            start = read_time("from", request.query.get("from", "24h"))
+        except SearchError as fault:
+            return error(400, str(fault))
+        sums = await _sums(request, start)
+    states = agent_states(edge.config, sums, edge.agents.faults(), edge.probes.gone)
+    return web.json_response({**states, "is_bot": edge.bot is not None})
+
+
+async def _sums(request: web.Request, start: float) -> dict[str, AgentSums]:
+    """Raises NoRecords."""
+    return dict(await ask(request, store_of(request).live.agents, start))
+
+
+def merged_trunks(states: States) -> list[dict[str, Any]]:
+    from offhook.web.edge.console.trunk_states import merged
+
+    return merged(states)
+
+
+def merged_engines(states: States) -> list[dict[str, Any]]:
+    from offhook.web.workers.engines.engine_states import merged
+
+    return merged(states)
+
+
+MERGED: dict[Handler, tuple[str, Callable[[States], list[dict[str, Any]]]]] = {
+    trunks: ("trunks", merged_trunks),
+    engines: ("engines", merged_engines),
+}
+"""What is asked of all processes: its name in the answer, and how theirs become one."""
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    router.add_get("/trunks", trunks)
+    router.add_get("/engines", engines)
+    router.add_get("/agents", agents)
