@@ -42,6 +42,7 @@ await page.keyboard.press("Enter");
 await page.waitForSelector("tbody tr");
 found.seen.calls = await page.locator("tbody tr").count();
 await look("history");
+await page.click(".filters summary");
 await page.selectOption("[name=analysis]", "failure");
 await page.click(".filters [type=submit]");
 await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);

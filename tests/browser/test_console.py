@@ -170,7 +170,7 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert seen["offered"] >= 4
     assert seen["bars"] == [2, 1]
     assert "the slowest after 400" in seen["picture"]
-    assert seen["record"] == 9
+    assert seen["record"] == 12
     name, scenario = seen["scenario"]
     assert name == "hostile.yaml"
     assert yaml.safe_load(scenario)["scenarios"]
