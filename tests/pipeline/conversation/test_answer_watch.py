@@ -14,8 +14,9 @@ from benchmarks.answers.voices import trimmed, voices_of
 from offhook.media.answer_status import AnswerStatus
 from offhook.media.leg import CallInfo
 from offhook.media.pcm import Pcm
+from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.call.agent import Agent
-from offhook.pipeline.conversation.call.answer_watch_io import SCREENING, AnswerPolicy
+from offhook.pipeline.conversation.call.answer_watch_io import SCREENING
 from offhook.pipeline.conversation.events import (
     AgentTurn,
     AnsweredBy,

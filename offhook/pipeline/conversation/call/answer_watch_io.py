@@ -15,12 +15,11 @@ Nobody is hung up on for a result that is not certain: the agent begins instead.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from offhook.media.answer_status import Mode, Result
+from offhook.media.answer_status import Result
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
@@ -30,6 +29,7 @@ from offhook.pipeline.conversation.answering.detector import (
     AnswerDetector,
     Verdict,
 )
+from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.call.announcements_io import Announcements
 from offhook.pipeline.conversation.events import (
     AgentTurn,
@@ -71,21 +71,6 @@ SCREENING = (
     "A screening service has answered this call and asks who calls and why: say both in one "
     "sentence, and then wait until a person or the service speaks."
 )
-
-
-@dataclass(frozen=True)
-class AnswerPolicy:
-    """What is done about who answers."""
-
-    mode: Mode
-    message: str = ""
-    """What is left on a machine."""
-    on_machine: str = ""
-    """Instructions of an agent that speaks to machines; "" if it hangs up."""
-    on_screening: str = ""
-    """What is said to a screening service; "" if the agent finds its own words."""
-    has_model: bool = False
-    """Whether the agent can be told what has answered."""
 
 
 class Watched(Protocol):

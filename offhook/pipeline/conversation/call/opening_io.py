@@ -1,19 +1,20 @@
 """How a call begins: with a greeting, with what it continues, or once it is known who answered."""
 
+from typing import TYPE_CHECKING
+
 from pipecat.frames.frames import LLMRunFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from offhook.media.leg import Leg
 from offhook.media.tasks_io import TaskSet
+from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.call.announcements_io import Announcements
-from offhook.pipeline.conversation.call.answer_watch_io import (
-    AnswerPolicy,
-    AnswerWatch,
-    Watched,
-)
 from offhook.pipeline.conversation.call.history import History
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.vad.vad_io import VadBatch
+
+if TYPE_CHECKING:
+    from offhook.pipeline.conversation.call.answer_watch_io import AnswerWatch, Watched
 
 
 class Opening:
@@ -39,8 +40,10 @@ class Opening:
         """Whether the agent waits until it is known who has answered."""
         return self.watch is not None and self.watch.waits
 
-    def watch_answer(self, call: Watched, vad: VadBatch, policy: AnswerPolicy) -> None:
+    def watch_answer(self, call: "Watched", vad: VadBatch, policy: AnswerPolicy) -> None:
         """Have the agent wait until that is known. To be called before the call runs."""
+        from offhook.pipeline.conversation.call.answer_watch_io import AnswerWatch
+
         self.watch = AnswerWatch(call, self._announcements, vad, policy, self._tasks)
 
     @property

@@ -3,7 +3,7 @@
 from loguru import logger
 
 from offhook.pipeline.conversation.agents.kinds.agent_kind import OF_A_MODEL
-from offhook.pipeline.conversation.call.answer_watch_io import AnswerPolicy
+from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.call_io import Call
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.edge.agents_io import CallAgents
