@@ -20,9 +20,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.browser.conftest import HERE
 from tests.browser.firefox_io import firefox
-from tests.browser.test_firefox import program
 
-__all__ = ["program"]
 pytestmark = pytest.mark.browser
 
 NOTHING = "idle, 0 microphones, 0 connections, 0 screens"
