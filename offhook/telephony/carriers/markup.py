@@ -26,7 +26,7 @@ ANSWERED_BY: Mapping[str, Result] = {
     "fax": "fax",
     "unknown": "unknown",
 }
-"""Values of `AnsweredBy` in the webhooks of Twilio, and of those that have its markup."""
+"""Values of `AnsweredBy` in the webhooks of carriers that have this markup."""
 
 
 def answered_by(report: WebhookCall) -> Result | None:

@@ -173,6 +173,7 @@ async def test_one_script_is_one_conversation_by_every_transport(tmp_path: Path)
     assert kinds.count("response.created") == kinds.count("response.done") == 4
     assert [event["kind"] for event in events] == [
         "call_started",
+        "recording_started",
         "agent_turn",
         "call_ended",
         "end",
