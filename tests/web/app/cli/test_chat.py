@@ -9,7 +9,9 @@ import pytest
 
 from offhook.web.app.cli.chat_io import chat
 from offhook.web.config.config import Config
+from offhook.web.tools import mcp_servers_io
 from tests.pipeline.conversation.phone import calls, model, says
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 USED = {"prompt_tokens": 1000, "completion_tokens": 20}
@@ -76,6 +78,7 @@ async def test_python_is_the_one_that_runs_offhook(monkeypatch: pytest.MonkeyPat
     pytest.importorskip("mcp")
     monkeypatch.chdir(Path(__file__).parents[4] / "examples" / "orders")
     monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(mcp_servers_io, "START_S", HANGS_S)  # however long Python takes to start
     answers = [[calls("order_status", number=4711)], [says("It is in the workshop.")]]
     async with model() as endpoint:
         endpoint.answers = answers

@@ -144,8 +144,9 @@ async def test_a_greeting_is_no_answer_to_what_comes_first(
         scripted.on_last = late
         config = agent(scripted.url, greeting="Welcome to the shop.")
         outcome = await tried(scenario(tmp_path, FIRST), config, **line)
-    [failure] = outcome.failures  # the greeting came at once, and was no answer
-    assert failure.startswith("turn 0 expectation 1 (response): answered after"), failure
+    # The greeting came at once, and was no answer. A busy machine may cut holes into what is heard.
+    too_late = "turn 0 expectation 1 (response): answered after"
+    assert any(failure.startswith(too_late) for failure in outcome.failures), outcome.failures
 
 
 async def test_a_greeting_that_goes_on_over_the_caller_is_no_answer(tmp_path: Path) -> None:
