@@ -11,8 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from loguru import logger
-
 from offhook.media.sealing.files_io import NewFile, StoredFile
 from offhook.media.sealing.keyring import KeyFault
 from offhook.media.sealing.names import SUFFIX, timeline_path
@@ -165,29 +163,33 @@ def exported(store: CallStore, search: Search, *, as_csv: bool) -> Iterator[str]
         yield line.getvalue().rstrip("\r\n")
 
 
-def play(call: dict[str, Any], recording: Recording) -> None:
-    """Plays the recording of a call. Raises StoreError."""
+def play(call: dict[str, Any], recording: Recording) -> bool:
+    """Plays the recording of a call; returns whether it has its end. Raises StoreError."""
     path = _sound_of(call)
     player, *options = next((one for one in PLAYERS if shutil.which(one[0])), ("",))
     if not player:
         programs = ", ".join(program for program, *_ in PLAYERS)
         raise StoreError(f"none of {programs} is installed here; the recording is {path}")
+    whole = True
     with TemporaryDirectory(prefix="offhook-") as folder:  # of this user alone
         if path.name.endswith(SUFFIX):
-            path = _open_to(path, Path(folder) / "recording.ogg", recording)
+            sealed, path = path, Path(folder) / "recording.ogg"
+            whole = _open_to(sealed, path, recording)
         subprocess.run((player, *options, str(path)), check=False)
+    return whole
 
 
-def save(call: dict[str, Any], recording: Recording, folder: Path) -> list[Path]:
+def save(call: dict[str, Any], recording: Recording, folder: Path) -> dict[Path, bool]:
     """Writes the sound and the timeline of a call into a folder, opened if they are sealed; returns
-    their files. Raises StoreError."""
+    their files, and whether each has its end. Raises StoreError."""
     sound = _sound_of(call)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}") from error
     files = [path for path in (sound, timeline_path(sound)) if path.is_file()]
-    return [_open_to(path, folder / path.name.removesuffix(SUFFIX), recording) for path in files]
+    names = {folder / path.name.removesuffix(SUFFIX): path for path in files}
+    return {to: _open_to(path, to, recording) for to, path in names.items()}
 
 
 def _sound_of(call: dict[str, Any]) -> Path:
@@ -199,7 +201,8 @@ def _sound_of(call: dict[str, Any]) -> Path:
     return path
 
 
-def _open_to(path: Path, to: Path, recording: Recording) -> Path:
+def _open_to(path: Path, to: Path, recording: Recording) -> bool:
+    """Writes a file as it was before it was sealed; returns whether it has its end."""
     try:
         stored = StoredFile(path, recording.keyring())
         try:
@@ -213,9 +216,7 @@ def _open_to(path: Path, to: Path, recording: Recording) -> Path:
         raise StoreError(f"{to} is there already") from error
     except (KeyFault, SealFault, ValueError, OSError) as fault:
         raise StoreError(f"{path}: {fault}") from fault
-    if not stored.complete:
-        logger.warning("{} has no end: the call goes on, or the file was cut off", path)
-    return to
+    return stored.complete
 
 
 def _event_line(event: dict[str, Any]) -> str:

@@ -320,11 +320,9 @@ def _kept_calls(arguments: Namespace) -> int:
         call = store.show(a.call)
         if call is None:
             raise StoreError(f"there is no call {a.call}: see offhook calls list")
-        if a.action == "play":
-            calls_io.play(call, config.recording)
-        elif a.action == "save":
-            print("\n".join(map(str, calls_io.save(call, config.recording, a.folder))))
-        elif a.json:
+        if a.action in ("play", "save"):
+            return _hear_call(store, call, config, a)
+        if a.json:
             print(json.dumps({**call, "timeline": store.timeline(a.call)}, ensure_ascii=False))
         else:
             print("\n".join(calls_io.story(call, store.timeline(a.call))))
@@ -332,6 +330,27 @@ def _kept_calls(arguments: Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _hear_call(
+    store: "CallStore", call: dict[str, Any], config: "Config", arguments: Namespace
+) -> int:
+    """Plays or saves a recording, which is noted in the store as a look at it."""
+    from getpass import getuser
+
+    from offhook.web.app.cli import calls_io
+
+    who = f"{getuser()} by offhook calls {arguments.action}"
+    store.look(call["call_id"], "recording", who, time.time())
+    if arguments.action == "save":
+        found = calls_io.save(call, config.recording, arguments.folder)
+        print("\n".join(map(str, found)))
+    else:
+        found = {Path(call["recording"]): calls_io.play(call, config.recording)}
+    cut = [path for path, whole in found.items() if not whole]
+    for path in cut:
+        print(f"{path}: its end is missing: the call goes on, or it was cut off", file=sys.stderr)
+    return 1 if cut else 0
 
 
 def _analyze_calls(store: "CallStore", config: "Config", arguments: Namespace) -> int:

@@ -112,15 +112,6 @@ def test_all_criteria_make_a_success(booked: str, polite: str, outcome: str) -> 
             ),
             "criteria.booked.verdict",
         ),
-        (
-            changed(
-                criteria={
-                    **GOOD["criteria"],
-                    "booked": {"verdict": "success", "reason": "", "n": 99},
-                }
-            ),
-            "there is no line 99",
-        ),
         (changed(details={"day": "tomorrow", "reason": None}), "details.day: it is no date"),
         (changed(details={"day": None, "reason": "noise"}), "details.reason: it is one of"),
         (changed(details={"day": None}), "details.reason: is missing"),
@@ -187,3 +178,10 @@ def test_one_endless_result_of_a_tool_leaves_room_for_the_rest() -> None:
     call = transcript_of([*TIMELINE[:3], endless, *TIMELINE[4:]])
     assert call.left_out == 0
     assert "We are full." in call.text
+
+
+def test_a_line_that_is_not_there_costs_no_more_than_the_place() -> None:
+    invented = {"verdict": "success", "reason": "", "n": 99}
+    found = read(changed(criteria={**GOOD["criteria"], "booked": invented}), ANALYSIS, CALL)
+    booked = next(one for one in found.criteria if one.name == "booked")
+    assert (booked.verdict, booked.at_ms) == ("success", None)
