@@ -33,18 +33,17 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In ten parts at once, about as long each: most of them wait for calls that last as long as they
-# last. What is in no part is the tenth.
-COMPUTING := tests/pipeline/engines
-TALKING := tests/pipeline/conversation tests/pipeline/speech tests/media tests/fuzz tests/testing
+# In eight parts at once, about as long each: most of them wait for calls that last as long as they
+# last. What is in no part is the eighth.
+COMPUTING := tests/pipeline/engines tests/media tests/fuzz
+TALKING := tests/pipeline/conversation tests/pipeline/speech tests/testing
 CALLING := tests/browser tests/web/speech_api
-SERVING := $(wildcard tests/web/edge/test_*.py) tests/web/edge/text
-ANSWERING := tests/web/edge/agents tests/web/realtime
-WORKING := tests/web/workers tests/benchmarks
-DEPLOYING := tests/deploy tests/web/records $(filter-out %/agents/ %/text/ %/__pycache__/,$(wildcard tests/web/edge/*/))
+SERVING := $(wildcard tests/web/edge/test_*.py) \
+	$(filter-out %/agents/ %/__pycache__/,$(wildcard tests/web/edge/*/))
+ANSWERING := tests/web/edge/agents tests/web/realtime tests/web/records
+WORKING := tests/web/workers tests/deploy tests/benchmarks
 PHONING := tests/telephony tests/signaling
-USING := tests/web/app
-PARTS := COMPUTING TALKING CALLING SERVING ANSWERING WORKING DEPLOYING PHONING USING
+PARTS := COMPUTING TALKING CALLING SERVING ANSWERING WORKING PHONING
 # What has failed is run once more, with nothing beside: a machine that is too busy fails tests that
 # talk in real time, and what is wrong fails again.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
