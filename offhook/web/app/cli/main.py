@@ -321,7 +321,7 @@ def _kept_calls(arguments: Namespace) -> int:
         if call is None:
             raise StoreError(f"there is no call {a.call}: see offhook calls list")
         if a.action in ("play", "save"):
-            return _hear_call(store, call, config, a)
+            return _open_recording(store, call, config, a)
         if a.json:
             print(json.dumps({**call, "timeline": store.timeline(a.call)}, ensure_ascii=False))
         else:
@@ -332,7 +332,7 @@ def _kept_calls(arguments: Namespace) -> int:
     return 0
 
 
-def _hear_call(
+def _open_recording(
     store: "CallStore", call: dict[str, Any], config: "Config", arguments: Namespace
 ) -> int:
     """Plays or saves a recording, which is noted in the store as a look at it."""
