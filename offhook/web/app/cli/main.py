@@ -336,17 +336,15 @@ def _open_recording(
     store: "CallStore", call: dict[str, Any], config: "Config", arguments: Namespace
 ) -> int:
     """Plays or saves a recording, which is noted in the store as a look at it."""
-    from getpass import getuser
-
     from offhook.web.app.cli import calls_io
 
-    who = f"{getuser()} by offhook calls {arguments.action}"
-    store.look(call["call_id"], "recording", who, time.time())
+    who = f"uid {os.getuid()} by offhook calls {arguments.action}"
     if arguments.action == "save":
         found = calls_io.save(call, config.recording, arguments.folder)
         print("\n".join(map(str, found)))
     else:
         found = {Path(call["recording"]): calls_io.play(call, config.recording)}
+    store.look(call["call_id"], "recording", who, time.time())
     cut = [path for path, whole in found.items() if not whole]
     for path in cut:
         print(f"{path}: its end is missing: the call goes on, or it was cut off", file=sys.stderr)
