@@ -28,8 +28,10 @@ from offhook.web.records.tables import calls
 AT_ONCE = 2
 """Maximum recordings that a process uploads at once, and that it deletes at once."""
 LEASE_S = 600.0
-"""Time in s for which a process that deletes a recording has it to itself, and after which an
-upload whose process was killed is taken for ended: longer than one part can take."""
+"""Time in s after which an upload whose process was killed is taken for ended: longer than one part
+can take."""
+REMOVAL_S = 60.0
+"""Time in s for which a process that deletes a recording has it to itself; twice does no harm."""
 RETRY_MAX_S = 60.0
 """Maximum delay in s of a further attempt; it doubles with each, and none is the last."""
 LOOKED_FOR = 500
@@ -143,14 +145,14 @@ class Ledger:
     # --- away ---
 
     def claim_removals(self, now: float, sounds: Sequence[str] | None = None) -> list[Removal]:
-        """Returns what is to be deleted now, and has it to oneself for LEASE_S: of `sounds`, if
+        """Returns what is to be deleted now, and has it to oneself for REMOVAL_S: of `sounds`, if
         they are given, all but what is being uploaded."""
         due = sa.and_(files.c.state == "removing", files.c.next_at <= now)
         first = sa.select(files.c.sound).where(due).order_by(files.c.next_at)
         first = first.limit(AT_ONCE) if sounds is None else first.where(files.c.sound.in_(sounds))
         columns = [files.c.sound, files.c.attempts]
         with self._begin() as connection:
-            rows = claim_rows(connection, first, due, {"next_at": now + LEASE_S}, columns)
+            rows = claim_rows(connection, first, due, {"next_at": now + REMOVAL_S}, columns)
         return [Removal(row.sound, row.attempts) for row in rows]
 
     def removed(self, removal: Removal) -> None:
