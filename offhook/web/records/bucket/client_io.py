@@ -205,12 +205,15 @@ class Bucket:
         """Deletes a sound and its timeline, with what was uploaded of them in part, and in a bucket
         with versions all of these. Nothing need be there."""
         for place in (sound, timeline_of(sound)):
-            self._abort_uploads(place)
-            answer = self._ask("delete_object", place)
-            if answer.get("DeleteMarker"):
-                self._remove_versions(place)
+            self._delete(place)
 
-    def _remove_versions(self, place: str) -> None:
+    def _delete(self, place: str) -> None:
+        self._abort_uploads(place)
+        answer = self._ask("delete_object", place)
+        if answer.get("DeleteMarker"):
+            self._delete_versions(place)
+
+    def _delete_versions(self, place: str) -> None:
         bucket, key = split(place)
         found = self._ask("list_object_versions", f"{SCHEME}{bucket}/", Prefix=key)
         for version in (*found.get("Versions", ()), *found.get("DeleteMarkers", ())):
@@ -223,8 +226,7 @@ class Bucket:
         self._ask("put_object", place, **_body(PROBE))
         if self.read(place, 8, len(PROBE)) != PROBE[8:]:
             raise BucketFault("it does not answer requests for a part of a file")
-        self._abort_uploads(place)
-        self._ask("delete_object", place)
+        self._delete(place)
 
     # --- requests ---
 
