@@ -11,7 +11,9 @@ from offhook.web.records.bucket.settings import BucketSettings
 
 
 class S3(Section):
-    bucket: str = Field("", pattern=r"^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$")
+    bucket: str = Field(
+        "", pattern=r"^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$", examples=["recordings"]
+    )
     """Bucket in which recordings are kept once their calls are over. Empty: they stay in
     [recording] `directory`. Needs the extra `s3`."""
     endpoint: str = Field("", examples=["https://minio.example:9000"])
@@ -28,7 +30,7 @@ class S3(Section):
     it."""
     secret_key: Secret = ""
     """The key's secret."""
-    secret_key_file: Path | None = None
+    secret_key_file: Path | None = Field(None, repr=False)
     """File with that secret, in place of `secret_key`."""
     links: bool = False
     """Whether players are sent on to a signed link of the bucket for recordings that are not
