@@ -107,6 +107,8 @@ class McpCall:
     tool: McpTool
     name: str
     arguments: str
+    response_id: str = ""
+    """The response that calls it; "" for a call that the client has approved."""
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,10 @@ class RealtimeConversation:
         self._mcp.list_tools(self.session.tools)
         return self._out.drain()
 
+    def offer_tools(self, tools: Sequence[McpListedTool]) -> None:
+        """Offer the tools of the agent's own configuration to the model."""
+        self._mcp.offer(tools)
+
     def accept_images(self, images: bool) -> None:
         """Whether the agent that answers understands images; otherwise they are refused."""
         self._items.images = images
@@ -404,19 +408,21 @@ class RealtimeConversation:
         self._responses.start_ready()
         return self._out.drain()
 
-    def mcp_call_done(self, item_id: str, output: str) -> list[Action]:
-        """An MCP tool has returned."""
-        self._mcp_returned(item_id, output, None)
+    def mcp_call_done(self, item_id: str, output: str, *, follows: bool = False) -> list[Action]:
+        """An MCP tool has returned; `follows`: a response to that comes without the client."""
+        self._mcp_returned(item_id, output, None, follows=follows)
         return self._out.drain()
 
     def mcp_call_failed(self, item_id: str, error: McpToolError) -> list[Action]:
         """A call of an MCP tool failed."""
-        self._mcp_returned(item_id, None, error)
+        self._mcp_returned(item_id, None, error, follows=False)
         return self._out.drain()
 
-    def _mcp_returned(self, item_id: str, output: str | None, error: McpToolError | None) -> None:
+    def _mcp_returned(
+        self, item_id: str, output: str | None, error: McpToolError | None, *, follows: bool
+    ) -> None:
         if not self._mcp.returned(item_id, output, error):
-            self._responses.mcp_returned(item_id, output, error)
+            self._responses.mcp_returned(item_id, output, error, follows=follows)
 
     # --- the end ---
 
