@@ -49,8 +49,8 @@ PARTS := COMPUTING TALKING CALLING SERVING ANSWERING WORKING PHONING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 REST = $(foreach part,$(PARTS),$(addprefix --ignore ,$($(part))))
 AGAIN = --last-failed --last-failed-no-failures none
-test: $(VENV)/.test audit
-	@failed=0; ($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \
+test: $(VENV)/.test
+	@failed=0; ($(LINT) && $(MAKE) audit) >$(VENV)/lint.log 2>&1 & lint=$$!; \
 	$(foreach part,$(PARTS),$(PYTEST) -o cache_dir=$(VENV)/.$(part) $($(part)) \
 		>$(VENV)/$(part).log 2>&1 & $(part)=$$!;) \
 	$(PYTEST) -o cache_dir=$(VENV)/.REST $(REST) $(ARGS); REST=$$?; \
@@ -137,9 +137,10 @@ $(VENV)/.espeak: $(VENV)/.runtime
 
 # Oracles: where they cannot be had, the tests that ask them are skipped.
 $(VENV)/.test: $(VENV)/.qwen debian-packages-test.txt
-	$(call install,$(VENV),base espeak knowledge mcp postgres qwen redis tracing wyoming lint test)
+	sh deploy/install-packages.sh debian-packages-test.txt & packages=$$!; \
+	$(call install,$(VENV),base espeak knowledge mcp postgres qwen redis tracing wyoming lint test) \
+		&& wait $$packages
 	$(call install,$(VENV),oracles) || echo "without some oracles of the tests"
-	sh deploy/install-packages.sh debian-packages-test.txt
 	touch $@
 
 # Needs uv (pip install uv). Not uv.lock: that names the index which it was made with, and pip does

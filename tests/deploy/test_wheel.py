@@ -157,6 +157,7 @@ def test_the_wheel_has_every_file(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"offhook"}
 
 
+@pytest.mark.slow
 def test_the_benchmarks_are_a_wheel_of_their_own(tmp_path: Path) -> None:
     """With all their files, and found by `offhook bench` where they are installed."""
     without = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")

@@ -103,7 +103,7 @@ class SideRequests:
             )
         )
         output = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-        self._perform(self._conversation.mcp_call_done(action.item_id, output, follows=follows))
+        self._perform(self._conversation.mcp_called(action.item_id, output, follows=follows))
 
     async def _list_tools(self, action: ListMcpTools) -> None:
         listed = NO_MCP if self._mcp is None else await self._mcp.list_tools(action.tool)
@@ -116,10 +116,7 @@ class SideRequests:
         called: str | McpToolError = NO_MCP
         if self._mcp is not None:
             called = await self._mcp.call(action.tool, action.name, action.arguments)
-        if isinstance(called, McpToolError):
-            self._perform(self._conversation.mcp_call_failed(action.item_id, called))
-        else:
-            self._perform(self._conversation.mcp_call_done(action.item_id, called))
+        self._perform(self._conversation.mcp_called(action.item_id, called))
 
     def respond(self, action: Generate, call: Call, agent: Agent, voice: VoiceOptions) -> None:
         """Generates a response that is not part of the conversation; where `call` has a WebSocket

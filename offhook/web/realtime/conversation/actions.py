@@ -101,7 +101,7 @@ class ListMcpTools:
 
 @dataclass(frozen=True)
 class McpCall:
-    """Call a tool of an MCP server, then report `mcp_call_done` or `mcp_call_failed`."""
+    """Call a tool of an MCP server, then report `mcp_called`."""
 
     item_id: str
     tool: McpTool

@@ -408,21 +408,14 @@ class RealtimeConversation:
         self._responses.start_ready()
         return self._out.drain()
 
-    def mcp_call_done(self, item_id: str, output: str, *, follows: bool = False) -> list[Action]:
-        """An MCP tool has returned; `follows`: a response to that comes without the client."""
-        self._mcp_returned(item_id, output, None, follows=follows)
-        return self._out.drain()
-
-    def mcp_call_failed(self, item_id: str, error: McpToolError) -> list[Action]:
-        """A call of an MCP tool failed."""
-        self._mcp_returned(item_id, None, error, follows=False)
-        return self._out.drain()
-
-    def _mcp_returned(
-        self, item_id: str, output: str | None, error: McpToolError | None, *, follows: bool
-    ) -> None:
+    def mcp_called(
+        self, item_id: str, result: str | McpToolError, *, follows: bool = False
+    ) -> list[Action]:
+        """A call of an MCP tool is over; `follows`: a response to that comes without the client."""
+        output, error = (result, None) if isinstance(result, str) else (None, result)
         if not self._mcp.returned(item_id, output, error):
             self._responses.mcp_returned(item_id, output, error, follows=follows)
+        return self._out.drain()
 
     # --- the end ---
 
