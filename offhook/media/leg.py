@@ -16,11 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 from offhook.media.answer_status import AnswerStatus
-from offhook.media.dtmf_detector import DtmfDetector
 from offhook.media.end_reason import EndReason
 from offhook.media.line_recording import LineRecording
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
+from offhook.media.telephone_tones.dtmf_detector import DtmfDetector
 
 TickListener = Callable[[Pcm, Pcm | None, float], None]
 """Called once a tick with the received audio (320 samples at 16 kHz), the audio sent (480 samples
