@@ -14,8 +14,8 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call.agent import IDLE_S, Agent, Engines
 from offhook.pipeline.conversation.call.call_pipeline_io import CallPipeline
 from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
+from offhook.pipeline.conversation.call.silences import Silences
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, excuses, sentence
-from offhook.pipeline.conversation.silences import Silences
 from offhook.pipeline.conversation.transport_io import HeardFrame
 from offhook.pipeline.conversation.turns.user_turn_io import UserTurnController
 
