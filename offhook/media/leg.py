@@ -425,12 +425,14 @@ class Leg(ABC):
         self.overheard_by(text)
         return True
 
-    @abstractmethod
-    def statistics(self) -> LegStatistics: ...
+    def statistics(self) -> LegStatistics:
+        """Return what is known of the line's quality; this one has no packets."""
+        return LegStatistics()
 
-    @abstractmethod
     async def hang_up(self, reason: str) -> None:
-        """End the call gracefully: pending packets are sent and the far end is notified."""
+        """End the call gracefully: pending packets are sent and the far end is notified, where
+        there is one."""
+        self.close(reason)
 
 
 def _put(queue: asyncio.Queue[Pcm | None], frame: Pcm | None) -> None:

@@ -151,7 +151,9 @@ def test_the_versions_of_what_torch_needs_are_the_locks(tmp_path: Path) -> None:
 
 
 def locked_names() -> set[str]:
-    return set(re.findall(r"^([\w.-]+)==", (DEPLOY / "requirements.lock").read_text(), re.MULTILINE))
+    return set(
+        re.findall(r"^([\w.-]+)==", (DEPLOY / "requirements.lock").read_text(), re.MULTILINE)
+    )
 
 
 def test_pip_installs_into_the_environment_that_it_is_told(tmp_path: Path) -> None:

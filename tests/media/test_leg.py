@@ -36,12 +36,6 @@ class CountingLeg(Leg):
     def send_message(self, text):
         return False
 
-    def statistics(self):
-        return LegStatistics()
-
-    async def hang_up(self, reason):
-        self.close(reason)
-
 
 @pytest.fixture
 def leg():

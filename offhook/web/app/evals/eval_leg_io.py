@@ -23,7 +23,7 @@ from pipecat.evals.serializer import (
 )
 from pipecat.frames.frames import Frame
 
-from offhook.media.leg import CallInfo, Leg, LegStatistics
+from offhook.media.leg import CallInfo, Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm, dbfs
 from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS
 from offhook.web.app.evals.sounds import Sounds
@@ -183,9 +183,3 @@ class EvalLeg(Leg):
             data = {"audio": audio, "sampleRate": RATE_OUT}
             message = {"label": "rtvi-ai", "type": EVAL_BOT_AUDIO_TYPE, "data": data}
             self.send_message(json.dumps(message))
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
-
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)
