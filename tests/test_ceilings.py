@@ -80,7 +80,6 @@ NOT_YET: dict[str, Size] = {
 """Not larger than this, until they are below the ceilings."""
 
 NOT_YET_FUNCTIONS: dict[str, int] = {
-    "metrics.__init__": 117,
     "runner.__init__": 71,
 }
 """The lines of functions, likewise."""
