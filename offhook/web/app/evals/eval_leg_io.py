@@ -67,7 +67,7 @@ class EvalLeg(Leg):
         """What becomes of the caller's sound before it is sent."""
         self.has_answered = False
         """Whether the harness knows all of the agent's last answer."""
-        self.is_told = False
+        self.reports_words = False
         """Whether the harness learns what was heard by `report`, not what the model writes."""
         self.model_writes = False
         """Whether the model has written something since this was set to False."""
@@ -135,7 +135,7 @@ class EvalLeg(Leg):
             return True
         if '"bot-llm-' in text:
             self.model_writes = self.model_writes or '"bot-llm-text"' in text
-            if self.is_told or not self._is_ready:
+            if self.reports_words or not self._is_ready:
                 return True
         return self._send_message(text)
 

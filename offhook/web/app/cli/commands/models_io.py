@@ -43,7 +43,7 @@ def _pull_models(models: "Models", arguments: Namespace, terminal: Terminal) -> 
     from offhook.web.app.cli.transcribe_io import Bar
 
     a = arguments
-    lines = PullLines(lambda told: terminal.show(json.dumps(told)))
+    lines = PullLines(lambda progress: terminal.show(json.dumps(progress)))
     try:
         for target in [target for name in a.names for target in models.targets(name)]:
             lines.begin(target.name)

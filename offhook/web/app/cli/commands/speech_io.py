@@ -169,9 +169,9 @@ def voice(arguments: Namespace, terminal: Terminal) -> int:
     a = arguments
     models = TtsModels(a.model or cloner().cloning_model, voices=a.voices, hub=a.hub)
     if a.action == "add":
-        told = Bar("cloning:").loading
+        progress = Bar("cloning:").loading
         adding = voice_io.add(
-            models, a.name, a.file, told, consent=a.consent, text=a.text, language=a.language
+            models, a.name, a.file, progress, consent=a.consent, text=a.text, language=a.language
         )
         terminal.show(f"{run(adding).name}: speak with a worker of the model {models.model}")
     elif a.action == "remove":

@@ -35,7 +35,7 @@ def _worker_asr(arguments: Namespace) -> int:
     if a.device == "all":
         return _work_on_all_gpus(a, models)
     return _work(
-        a, models.model, lambda told: open_recognizer(a.engine, models, told), AsrMetrics()
+        a, models.model, lambda progress: open_recognizer(a.engine, models, progress), AsrMetrics()
     )
 
 
@@ -55,7 +55,7 @@ def _worker_tts(arguments: Namespace) -> int:
     if a.device == "all":
         return _work_on_all_gpus(a, models)
     return _work(
-        a, models.model, lambda told: open_synthesizer(a.engine, models, told), TtsMetrics()
+        a, models.model, lambda progress: open_synthesizer(a.engine, models, progress), TtsMetrics()
     )
 
 
