@@ -156,7 +156,6 @@ def _list_webhooks(store: "CallStore", arguments: Namespace, terminal: Terminal)
 
 
 def _forget_calls(store: "CallStore", arguments: Namespace, terminal: Terminal) -> int:
-
     a = arguments
     if not a.yes and not sys.stdin.isatty():
         terminal.warn("nobody can be asked here: add --yes to delete for ever")

@@ -36,6 +36,10 @@ def call(arguments: Namespace, terminal: Terminal) -> int:
     set_up(Log(level="WARNING"))
     url, api_key = _running_server(arguments)
 
+    def show(text: str) -> None:
+        if not arguments.json:
+            terminal.show(text)
+
     async def place() -> CallReport:
         lines = []
         for kind, value in arguments.script or []:
@@ -47,7 +51,6 @@ def call(arguments: Namespace, terminal: Terminal) -> int:
                 await synthesizer.start()
                 lines.append(ScriptLine(value, trimmed(await spoken(synthesizer, value))))
                 await synthesizer.close()
-        show = (lambda text: None) if arguments.json else terminal.show
         call = ScriptedCall(url, lines, arguments.interrupt_after, api_key, show)
         try:
             return await call.run()
