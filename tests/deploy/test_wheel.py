@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BENCHMARKS = tomllib.loads((ROOT / "benchmarks/pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 DECLARED = {"base": PROJECT["project"]["dependencies"], **EXTRAS, **PROJECT["dependency-groups"]}
-TESTED = [extra for extra in EXTRAS if not (ROOT / f"requirements-{extra}.lock").exists()]
+TESTED = [extra for extra in EXTRAS if not (ROOT / f"deploy/requirements-{extra}.lock").exists()]
 """Extras that are installed here."""
 NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
 """Listed by packages that never import them here."""

@@ -149,7 +149,7 @@ async def forget(request: web.Request) -> web.Response:
 
 def forget_now(store: "CallStore", number_or_id: str) -> "Forgotten":
     """Deletes what is known of a person from the store and the disk. Blocks. Raises StoreError."""
-    from offhook.web.records.writer_io import report_faults
+    from offhook.web.records.writing.writer_io import report_faults
 
     forgotten, faults = store.deletion.forget_for_good(number_or_id, time.time())
     report_faults(faults)

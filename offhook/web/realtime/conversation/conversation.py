@@ -40,12 +40,10 @@ from offhook.web.realtime.protocol.conversation_session import ConversationSessi
 from offhook.web.realtime.protocol.frozen import NONE_FROZEN, FrozenFields
 from offhook.web.realtime.protocol.items import (
     FunctionCallOutput,
-    InputText,
     Item,
     McpApprovalResponse,
     McpListedTool,
     McpToolError,
-    UserMessage,
 )
 from offhook.web.realtime.protocol.response_object import ResponseParams, Usage
 from offhook.web.realtime.protocol.server_events import new_id
@@ -295,15 +293,6 @@ class RealtimeConversation:
         """A turn has ended, or CommitAudio was carried out, and the recognizer failed."""
         self._buffer.fail(message)
         self._responses.start_ready()
-        return self._out.drain()
-
-    def user_typed(self, text: str) -> list[Action]:
-        """The user has written something by another way than these events: a turn."""
-        part = InputText(type="input_text", text=text)
-        self._items.add(
-            UserMessage(id=new_id("item"), type="message", role="user", content=(part,))
-        )
-        self._turn_ended(True)
         return self._out.drain()
 
     def idle(self, at_ms: int) -> list[Action]:

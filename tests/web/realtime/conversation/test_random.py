@@ -184,10 +184,6 @@ class ConversationMachine(RuleBasedStateMachine):
     def noise(self) -> None:
         self.tell("speech_discarded")
 
-    @rule()
-    def typed(self) -> None:
-        self.tell("user_typed", "Hi")
-
     @rule(at=ANY, kind=st.sampled_from(["playout_started", "playout_stopped"]))
     def playout(self, at: int, kind: str) -> None:
         self.tell(kind, self.pick(self.said, at))
