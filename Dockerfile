@@ -27,10 +27,10 @@ RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/offhook o
 FROM base AS locks
 COPY pyproject.toml /tmp/locks/
 COPY deploy/requirements.lock deploy/locked.py deploy/cpu_torch.py /tmp/locks/deploy/
-RUN python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis wyoming > /tmp/cpu.lock \
-    && python3 /tmp/locks/deploy/locked.py --without-torch base knowledge mcp postgres redis wyoming qwen \
+RUN python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis s3 wyoming > /tmp/cpu.lock \
+    && python3 /tmp/locks/deploy/locked.py --without-torch base knowledge mcp postgres redis s3 wyoming qwen \
         > /tmp/cpu-engines.lock \
-    && python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis wyoming qwen > /tmp/cuda.lock \
+    && python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis s3 wyoming qwen > /tmp/cuda.lock \
     && sed -n 's/ \\$//p' /tmp/locks/deploy/requirements.lock > /tmp/versions.txt
 
 

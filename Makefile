@@ -138,7 +138,7 @@ $(VENV)/.espeak: $(VENV)/.runtime
 # Oracles: where they cannot be had, the tests that ask them are skipped.
 $(VENV)/.test: $(VENV)/.qwen deploy/debian-packages-test.txt
 	sh deploy/install-packages.sh deploy/debian-packages-test.txt & packages=$$!; \
-	$(call install,$(VENV),base espeak knowledge mcp postgres qwen redis tracing wyoming lint test) \
+	$(call install,$(VENV),base espeak knowledge mcp postgres qwen redis s3 tracing wyoming lint test) \
 		&& wait $$packages
 	$(call install,$(VENV),oracles) || echo "without some oracles of the tests"
 	touch $@
@@ -150,7 +150,7 @@ UV_LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links pyproject.toml
 lock:
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite \
-		--extra espeak --extra knowledge --extra mcp --extra postgres --extra qwen --extra redis --extra tracing --extra wyoming \
+		--extra espeak --extra knowledge --extra mcp --extra postgres --extra qwen --extra redis --extra s3 --extra tracing --extra wyoming \
 		--group audit --group docs --group lint --group oracles --group test -o deploy/requirements.lock
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite --extra ray -o deploy/requirements-ray.lock
 	for extra in qwen-asr-official qwen-tts-official; do \
@@ -178,7 +178,7 @@ docs: .venv-docs/.made
 # Licences nobody has looked at, and known vulnerabilities where a database of them can be reached.
 audit: $(VENV)/.test .venv-audit/.made
 	$(BIN)/python -m deploy.licences --check
-	$(BIN)/python deploy/locked.py base knowledge mcp postgres qwen redis tracing wyoming >$(VENV)/shipped.txt
+	$(BIN)/python deploy/locked.py base knowledge mcp postgres qwen redis s3 tracing wyoming >$(VENV)/shipped.txt
 	test ! -e .venv-audit/.made || .venv-audit/bin/python deploy/audit.py $(VENV)/shipped.txt
 
 .venv-audit/.made: $(LOCK)

@@ -14,7 +14,10 @@ from deploy.locked import locked
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/licences.md"
-PARTS = ("base", "espeak", "knowledge", "mcp", "postgres", "qwen", "redis", "tracing", "wyoming")
+PARTS = (
+    *("base", "espeak", "knowledge", "mcp", "postgres", "qwen", "redis", "s3", "tracing"),
+    "wyoming",
+)
 """What is shipped or installed for users; a package is listed with the first that has it."""
 
 SPDX = {

@@ -30,7 +30,7 @@ from offhook.media.recording_io import (
     RecordingFiles,
     RecordingWriter,
 )
-from offhook.media.sealing.files_io import StoredFile
+from offhook.media.sealing.files_io import LocalFile, StoredFile
 from offhook.media.sealing.keyring import Keyring
 from offhook.media.sealing.sealed import CHUNK_BYTES
 
@@ -215,7 +215,7 @@ def test_a_file_whose_writer_died_plays_up_to_the_last_second(
     left_behind = path.read_bytes()
     if keys is not None:
         assert b"OggS" not in left_behind
-        stored = StoredFile(path, keys)
+        stored = StoredFile(LocalFile(path), keys)
         left_behind = stored.read(0, stored.length)
         stored.close()
     # Cut anywhere in the last page and a half too, as when the file system lost its tail.

@@ -45,6 +45,7 @@ from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
 from offhook.web.config.reading.names import misread_names
 from offhook.web.config.reading.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.config.records import Records
+from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope
@@ -87,6 +88,7 @@ class Config(Section):
     realtime: Realtime = Realtime()
     recording: Recording = Recording()
     records: Records = Records()
+    s3: S3 = S3()
     log: Log = Log()
     tracing: Tracing = Tracing()
     turn: TurnTaking = TurnTaking()
@@ -135,7 +137,7 @@ class Config(Section):
         rules = (
             *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
-            self._faults_of_analyses,
+            *(self._faults_of_analyses, self._faults_of_bucket),
             lambda: faults_of_hours(self.hours, {DEFAULT, *self.agents}),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -203,6 +205,10 @@ class Config(Section):
         for where, agent in self.named_agents().items():
             if agent.analysis is not None and not (self.records.url and self.records.words):
                 yield f"{where}.analysis: needs [records] url and words: it reads what is kept"
+
+    def _faults_of_bucket(self) -> Iterator[str]:
+        if self.s3.bucket and not self.records.url:
+            yield "s3.bucket: needs [records] url: the calls that are kept say where recordings lie"
 
     def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60

@@ -14,8 +14,10 @@ from loguru import logger
 from offhook.web.edge.http_io import EDGE, error
 from offhook.web.edge.sound_io import send_sound
 from offhook.web.http.access_io import peer_of
+from offhook.web.records.bucket.places import in_bucket
 
 if TYPE_CHECKING:
+    from offhook.web.records.bucket.client_io import Bucket
     from offhook.web.records.deletion import Forgotten
     from offhook.web.records.store import CallStore
 
@@ -104,16 +106,24 @@ async def recording(request: web.Request) -> web.StreamResponse:
     call = await ask(request, store.show, call_id)
     if call is None:
         return error(404, "unknown call_id")
-    if not call["recording"]:
+    if not in_bucket(call["recording"]) and not await _is_file(call["recording"]):
+        # It may have been uploaded at this moment.
+        call = await ask(request, store.show, call_id) or call
+    place = call["recording"]
+    if not place:
         return error(404, "this call was not recorded, or its recording has been deleted")
-    path = Path(call["recording"])
-    if not await asyncio.to_thread(path.is_file):
+    if not in_bucket(place) and not await _is_file(place):
         return error(404, f"the recording is at the server {call['server']}")
     if request.headers.get("Range", "bytes=0-").startswith("bytes=0-"):
         await ask(request, store.look, call_id, "recording", peer_of(request), time.time())
         line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
         line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
-    return await send_sound(request, path, request.app[EDGE].config.recording)
+    edge = request.app[EDGE]
+    return await send_sound(request, place, edge.config.recording, edge.records)
+
+
+async def _is_file(path: str) -> bool:
+    return await asyncio.to_thread(Path(path).is_file)
 
 
 async def numbers(request: web.Request) -> web.Response:
@@ -143,17 +153,28 @@ async def forget(request: web.Request) -> web.Response:
             raise ValueError
     except (ValueError, AttributeError):
         return error(400, 'the body is {"number": "+49…"} or {"call_id": "…"}')
-    forgotten = await ask(request, forget_now, store, wanted)
-    return web.json_response({"calls": forgotten.calls, "recordings": len(forgotten.recordings)})
+    bucket = request.app[EDGE].records.bucket
+    forgotten, waiting = await ask(request, forget_now, store, wanted, bucket)
+    return web.json_response(
+        {
+            "calls": forgotten.calls,
+            "recordings": len(forgotten.recordings),
+            "recordings_waiting": waiting,
+        }
+    )
 
 
-def forget_now(store: "CallStore", number_or_id: str) -> "Forgotten":
-    """Deletes what is known of a person from the store and the disk. Blocks. Raises StoreError."""
+def forget_now(
+    store: "CallStore", number_or_id: str, bucket: "Bucket | None"
+) -> "tuple[Forgotten, int]":
+    """Deletes what is known of a person from the store, the disk and the bucket; returns what that
+    was, and how many recordings are in the bucket until it can be reached. Blocks. Raises
+    StoreError."""
     from offhook.web.records.writing.writer_io import report_faults
 
-    forgotten, faults = store.deletion.forget_for_good(number_or_id, time.time())
+    forgotten, faults, waiting = store.deletion.forget_for_good(number_or_id, time.time(), bucket)
     report_faults(faults)
-    return forgotten
+    return forgotten, waiting
 
 
 async def ask(request: web.Request, question: Any, *arguments: Any) -> Any:

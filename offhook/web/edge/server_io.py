@@ -253,7 +253,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
         mount(app, edge.speech)
         add_conversations(app)
     page_io.add_routes(app.router)
-    console_io.add_routes(app.router)
+    console_io.add_routes(app.router, edge.config.s3.links_from)
     states_io.add_routes(app.router)
     open_door(app, lambda: edge.access, door)
     return app

@@ -1,48 +1,92 @@
 """Sends the sound of a recording, or a part of it, opened on the way if it is sealed."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from aiohttp import web
 from loguru import logger
 
-from offhook.media.sealing.files_io import StoredFile
+from offhook.media.sealing.files_io import LocalFile, Source, StoredFile
 from offhook.media.sealing.keyring import KeyFault
-from offhook.media.sealing.names import SUFFIX
 from offhook.media.sealing.sealed import SealFault
 from offhook.web.config.server import Recording
+from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.http_io import error
+from offhook.web.records.bucket.client_io import BucketFile
+from offhook.web.records.bucket.faults import BucketFault, NotInBucket
+from offhook.web.records.bucket.places import in_bucket, is_encrypted
+from offhook.web.records.bucket.threads_io import in_own_thread
+
+T = TypeVar("T")
 
 PIECE_BYTES = 64 * 1024
-"""Of a sealed file that are read, opened and sent at once."""
+"""Of a file that is encrypted, or in a bucket, are read, opened and sent at once."""
 HEADERS = {"Content-Type": "audio/ogg", "Cache-Control": "no-store"}
 
 
-async def send_sound(request: web.Request, path: Path, recording: Recording) -> web.StreamResponse:
+class Sound:
+    """A recording that is played, wherever it lies. Methods raise what `StoredFile` raises."""
+
+    def __init__(self, place: str, recording: Recording, records: CallRecords) -> None:
+        self.place = place
+        self._recording, self._records = recording, records
+
+    async def open(self) -> StoredFile:
+        """Raises ValueError, too: of the keys, and without a bucket."""
+        return await self._in_thread(self._opened)
+
+    async def read(self, stored: StoredFile, start: int, stop: int) -> bytes:
+        return await self._in_thread(stored.read, start, stop)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        if not in_bucket(self.place):
+            return await asyncio.to_thread(work, *arguments)
+        async with self._records.fetching:
+            return await in_own_thread("bucket", work, *arguments)
+
+    def _opened(self) -> StoredFile:
+        source: Source
+        if not in_bucket(self.place):
+            source = LocalFile(Path(self.place))
+        elif self._records.bucket is None:
+            raise ValueError("it is in a bucket, and none is configured: see [s3]")
+        else:
+            source = BucketFile(self._records.bucket, self.place)
+        return StoredFile(source, self._recording.keyring())
+
+
+async def send_sound(
+    request: web.Request, place: str, recording: Recording, records: CallRecords
+) -> web.StreamResponse:
     """Returns the response to a request for a recording, or for a range of its bytes."""
-    if not path.name.endswith(SUFFIX):
-        return web.FileResponse(path, headers=HEADERS)
+    if not is_encrypted(place):
+        if not in_bucket(place):
+            return web.FileResponse(place, headers=HEADERS)
+        if records.bucket is not None and records.bucket.settings.links and request.method == "GET":
+            raise web.HTTPFound(records.bucket.link(place), headers={"Cache-Control": "no-store"})
+    sound = Sound(place, recording, records)
     try:
-        stored = await asyncio.to_thread(_opened, path, recording)
+        stored = await sound.open()
     except (KeyFault, SealFault, ValueError, OSError) as fault:
-        return _unplayable(path, fault)
+        return _unplayable(place, fault)
     try:
-        return await _send(request, path, stored)
+        return await _send(request, sound, stored)
     finally:
         stored.close()
 
 
-def _unplayable(path: Path, fault: Exception) -> web.Response:
+def _unplayable(place: str, fault: Exception) -> web.Response:
     line = logger.bind(a_minute=type(fault).__name__)
-    line.error("{} cannot be played: {}", path, fault)
-    return error(409, f"the recording cannot be played: {fault}")
+    line.error("{} cannot be played: {}", place, fault)
+    if isinstance(fault, NotInBucket):
+        return error(404, f"the recording cannot be played: {fault}")
+    status = 503 if isinstance(fault, BucketFault) else 409
+    return error(status, f"the recording cannot be played: {fault}")
 
 
-def _opened(path: Path, recording: Recording) -> StoredFile:
-    return StoredFile(path, recording.keyring())
-
-
-async def _send(request: web.Request, path: Path, stored: StoredFile) -> web.StreamResponse:
+async def _send(request: web.Request, sound: Sound, stored: StoredFile) -> web.StreamResponse:
     length = stored.length
     try:
         start, stop, _ = request.http_range.indices(length)
@@ -52,9 +96,9 @@ async def _send(request: web.Request, path: Path, stored: StoredFile) -> web.Str
         unsatisfied = {"Content-Range": f"bytes */{length}"}
         return error(416, "the recording has no such bytes", **unsatisfied)
     try:
-        piece = await asyncio.to_thread(stored.read, start, min(stop, start + PIECE_BYTES))
+        piece = await sound.read(stored, start, min(stop, start + PIECE_BYTES))
     except (SealFault, OSError) as fault:
-        return _unplayable(path, fault)
+        return _unplayable(sound.place, fault)
     response = web.StreamResponse(headers={**HEADERS, "Accept-Ranges": "bytes"})
     if "Range" in request.headers:
         response.set_status(206)
@@ -67,8 +111,8 @@ async def _send(request: web.Request, path: Path, stored: StoredFile) -> web.Str
         await response.write(piece)
         start += len(piece)
         try:
-            piece = await asyncio.to_thread(stored.read, start, min(stop, start + PIECE_BYTES))
+            piece = await sound.read(stored, start, min(stop, start + PIECE_BYTES))
         except (SealFault, OSError) as fault:
-            logger.error("{} cannot be played from byte {} on: {}", path, start, fault)
+            logger.error("{} cannot be played from byte {} on: {}", sound.place, start, fault)
             raise ConnectionError("the rest of the recording cannot be read") from fault
     return response

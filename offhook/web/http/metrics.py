@@ -201,6 +201,37 @@ def _begin(metric: Counter | Histogram, labels: Iterable[str]) -> None:
         metric.labels(label)
 
 
+class RecordingMetrics:
+    """What becomes of recordings, on this machine and in their bucket."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.failed = Counter(
+            "offhook_recordings_failed_total",
+            "Recordings that could not be begun or went no further; the calls went on",
+            registry=registry,
+        )
+        self.uploaded = Counter(
+            "offhook_recordings_uploaded_total",
+            "Recordings that have arrived in the bucket",
+            registry=registry,
+        )
+        self.waiting = Gauge(
+            "offhook_recordings_waiting",
+            "Recordings that wait for the bucket: on this machine to be uploaded, of all servers "
+            "to be deleted there",
+            ["work"],
+            registry=registry,
+        )
+        for work in ("upload", "deletion"):
+            self.waiting.labels(work)
+        self.bucket_works = Gauge(
+            "offhook_bucket_works",
+            "1 while the bucket of recordings does what it is asked for, also without one",
+            registry=registry,
+        )
+        self.bucket_works.set(1)
+
+
 class Metrics:
     """Metrics of all calls, updated from their events."""
 
@@ -267,10 +298,7 @@ class Metrics:
 
     def _count_records(self) -> None:
         """Adds the counters of what is kept of calls."""
-        self.recordings_failed = self._counter(
-            "offhook_recordings_failed_total",
-            "Recordings that could not be begun or went no further; the calls went on",
-        )
+        self.recordings = RecordingMetrics(self.registry)
         self.records_lost = self._counter(
             "offhook_records_lost_total",
             "Entries of calls that could neither be written to the database nor to the disk",

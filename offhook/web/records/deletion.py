@@ -4,12 +4,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from offhook.media.sealing.names import timeline_path
 from offhook.web.records.analyses import drop_analyses
+from offhook.web.records.bucket.faults import BucketFault
+from offhook.web.records.bucket.ledger import Ledger, release
+from offhook.web.records.bucket.places import in_bucket
 from offhook.web.records.entries import digits_key
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
@@ -26,6 +30,15 @@ class Forgotten:
     calls: int
     recordings: tuple[str, ...]
     """Files that are to be deleted too."""
+    in_buckets: tuple[str, ...] = ()
+    """Sounds that are, or may be, in buckets, and are to be deleted there."""
+
+
+class Remover(Protocol):
+    """What deletes recordings from buckets."""
+
+    def remove(self, sound: str) -> None:
+        """Raises BucketFault."""
 
 
 class Deletion:
@@ -36,9 +49,11 @@ class Deletion:
         kind: StoreKind,
         engine: sa.Engine,
         begin: Callable[[], AbstractContextManager[sa.Connection]],
+        ledger: Ledger,
     ) -> None:
         """`begin` opens a transaction."""
         self._kind, self._engine, self._begin = kind, engine, begin
+        self._ledger = ledger
 
     def forget(self, number_or_id: str, now: float) -> Forgotten:
         """Deletes what was said and who it was in the calls of a number, or in one call: words,
@@ -55,7 +70,7 @@ class Deletion:
         """The same for the calls that ended before a time and have not been forgotten yet."""
         return self._blank(_ended(before), now)
 
-    def expire_calls(self, before: float) -> Forgotten:
+    def expire_calls(self, before: float, now: float) -> Forgotten:
         """Deletes the calls that ended before a time, rows and all."""
         number, recordings = 0, list[str]()
         while True:
@@ -66,6 +81,7 @@ class Deletion:
                     .limit(BATCH)
                 ).all()
                 ids = [row.id for row in rows]
+                release(connection, ids, now)
                 self._drop_words(connection, ids)
                 connection.execute(calls.delete().where(calls.c.id.in_(ids)))
             number += len(rows)
@@ -73,13 +89,22 @@ class Deletion:
             if len(rows) < BATCH:
                 return Forgotten(number, tuple(recordings))
 
-    def expire_recordings(self, before: float) -> Forgotten:
+    def expire_recordings(self, before: float, now: float) -> Forgotten:
         """Has the calls that ended before a time have no recording."""
-        with self._begin() as connection:
-            old = sa.and_(_ended(before), calls.c.recording != "")
-            found = connection.scalars(sa.select(calls.c.recording).where(old)).all()
-            connection.execute(calls.update().where(old).values(recording=""))
-        return Forgotten(len(found), tuple(found))
+        recordings = list[str]()
+        while True:
+            with self._begin() as connection:
+                rows = connection.execute(
+                    sa.select(calls.c.id, calls.c.recording)
+                    .where(_ended(before), calls.c.recording != "")
+                    .limit(BATCH)
+                ).all()
+                ids = [row.id for row in rows]
+                release(connection, ids, now)
+                connection.execute(calls.update().where(calls.c.id.in_(ids)).values(recording=""))
+            recordings += [row.recording for row in rows]
+            if len(rows) < BATCH:
+                return Forgotten(len(recordings), tuple(recordings))
 
     def erase(self) -> None:
         """Makes what was deleted disappear from the database's files."""
@@ -88,17 +113,37 @@ class Deletion:
         except DBAPIError as error:
             raise StoreError(f"what was deleted cannot be erased yet: {error.orig}") from error
 
-    def forget_for_good(self, number_or_id: str, now: float) -> tuple[Forgotten, list[str]]:
-        """Does all of it: `forget`, the recordings, `erase`. Returns what that was, and which files
-        could not be deleted."""
+    def forget_for_good(
+        self, number_or_id: str, now: float, bucket: Remover | None
+    ) -> tuple[Forgotten, list[str], int]:
+        """Does all of it: `forget`, the recordings, `erase`. Returns what that was, which files
+        could not be deleted, and how many recordings are in buckets until these can be reached.
+        `bucket` is None without one."""
         forgotten = self.forget(number_or_id, now)
         faults = delete_files(forgotten.recordings)
         if forgotten.calls:
             self.erase()
-        return forgotten, faults
+        if not forgotten.in_buckets:
+            return forgotten, faults, 0
+        if bucket is not None:
+            self._remove(forgotten.in_buckets, now, bucket)
+        return forgotten, faults, self._ledger.waiting(forgotten.in_buckets)
+
+    def _remove(self, sounds: Sequence[str], now: float, bucket: Remover) -> None:
+        removals = self._ledger.claim_removals(now, sounds)
+        fault = ""
+        for removal in removals:
+            if not fault:
+                try:
+                    bucket.remove(removal.sound)
+                    self._ledger.removed(removal)
+                    continue
+                except BucketFault as error:
+                    fault = str(error)
+            self._ledger.removal_failed(removal, fault, now)
 
     def _blank(self, which: sa.ColumnElement[bool], now: float) -> Forgotten:
-        number, recordings = 0, list[str]()
+        number, recordings, in_buckets = 0, list[str](), list[str]()
         blank = {
             **dict.fromkeys(("caller", "caller_name", "called", "caller_key", "called_key"), ""),
             "transferred_to": "",
@@ -114,12 +159,13 @@ class Deletion:
                     .limit(BATCH)
                 ).all()
                 ids = [row.id for row in rows]
+                in_buckets += release(connection, ids, now)
                 self._drop_words(connection, ids, agents=False)
                 connection.execute(calls.update().where(calls.c.id.in_(ids)).values(blank))
             number += len(rows)
             recordings += [row.recording for row in rows if row.recording]
             if len(rows) < BATCH:
-                return Forgotten(number, tuple(recordings))
+                return Forgotten(number, tuple(recordings), tuple(in_buckets))
 
     def _drop_words(
         self, connection: sa.Connection, ids: Sequence[str], *, agents: bool = True
@@ -136,9 +182,12 @@ class Deletion:
 
 
 def delete_files(recordings: Sequence[str]) -> list[str]:
-    """Deletes recordings with their timelines; returns those that could not be deleted, and why."""
+    """Deletes recordings of this machine with their timelines; returns those that could not be
+    deleted, and why."""
     faults = []
     for name in recordings:
+        if in_bucket(name):
+            continue
         for path in (Path(name), timeline_path(Path(name))):
             try:
                 path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from offhook.telephony.call_record import CallRecord
 from offhook.web.records.analyses import Analyses, analysis_of
+from offhook.web.records.bucket.ledger import Ledger, place_of
 from offhook.web.records.deletion import Deletion
 from offhook.web.records.entries import (
     Began,
@@ -78,7 +79,8 @@ class CallStore:
         self.kind = kind_of(url)
         self.url = url
         self._engine = self.kind.open(url)
-        self.deletion = Deletion(self.kind, self._engine, self._begin)
+        self.ledger = Ledger(self.kind, self._begin)
+        self.deletion = Deletion(self.kind, self._engine, self._begin, self.ledger)
         self.outbox = Outbox(receivers, self._begin)
         # Made once: of each that is made anew, some 200 objects are left to the garbage collector,
         # which stops the packets of calls.
@@ -198,7 +200,7 @@ class CallStore:
             "started": entry.at,
             "answered": entry.at,
             "agent": entry.agent,
-            "recording": entry.recording,
+            "recording": place_of(connection, entry.call, entry.recording),
             "ended": None,
             "seconds": None,
             "end": "",
@@ -220,7 +222,8 @@ class CallStore:
             connection.execute(self._add_agent, {"of_agent": storable(agent), "of_call": call})
 
     def _end_call(self, connection: sa.Connection, entry: Over, writer: Writer, now: float) -> None:
-        row: dict[str, Any] = {"state": "ended", "ended": entry.at, "recording": entry.recording}
+        place = place_of(connection, entry.call, entry.recording)
+        row: dict[str, Any] = {"state": "ended", "ended": entry.at, "recording": place}
         if entry.tokens is not None:
             row |= entry.tokens
         row["mos"] = entry.statistics.get("mos")

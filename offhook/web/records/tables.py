@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 METADATA = sa.MetaData()
 
-VERSION = 2
+VERSION = 3
 """Of the tables below. A store of an older one is brought up to date by `MIGRATIONS`, and one of a
 newer one is refused."""
 
@@ -61,11 +61,13 @@ calls = sa.Table(
     sa.Index("calls_edge", "edge", "started"),
     sa.Index("calls_end", "end", "started"),
     sa.Index("calls_outcome", "outcome", "started"),
+    sa.Index("calls_recording", "recording"),
 )
 """A row a call. Times are seconds since 1970. `caller_key` and `called_key` are the digits of a
 number from the last to the first, so that a number is found with and without its prefixes. `end` is
 the label that metrics have for why the call ended. `details` is JSON: what nobody searches for.
-`outcome` is what an analysis has found, one of `analyses.OUTCOMES`, empty without one; it and
+`recording` is where its sound lies: a path, or s3://BUCKET/KEY. `outcome` is what an analysis has
+found, one of `analyses.OUTCOMES`, empty without one; it and
 `analysis_cost` stay when words are deleted, as the other numbers do."""
 
 call_agents = sa.Table(
@@ -160,12 +162,29 @@ analysis_criteria = sa.Table(
 )
 """The verdict on each criterion of a call that was analysed, and when the call began."""
 
+bucket_recordings = sa.Table(
+    "bucket_recordings",
+    METADATA,
+    sa.Column("sound", sa.Text, primary_key=True),
+    sa.Column("call", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("next_at", sa.Double, nullable=False),
+    sa.Column("fault", sa.Text, nullable=False, default=""),
+    sa.Index("bucket_recordings_call", "call"),
+    sa.Index("bucket_recordings_state", "state", "next_at"),
+)
+"""What is in a bucket, or may be: noted before an upload begins, and until the bucket has deleted
+it. `sound` is its s3://BUCKET/KEY; the timeline lies beside it. `state` is waiting, uploading,
+there or removing: see `bucket.ledger`."""
+
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: (
         "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE calls ADD COLUMN analysis_cost DOUBLE PRECISION",
         "CREATE INDEX calls_outcome ON calls (outcome, started)",
     ),
+    3: ("CREATE INDEX calls_recording ON calls (recording)",),
 }
 """Statements that bring a store from the version before up to each one; tables that are new are
 made anyway."""

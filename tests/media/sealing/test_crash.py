@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offhook.media.pcm import PACKET_MS
-from offhook.media.sealing.files_io import StoredFile
+from offhook.media.sealing.files_io import LocalFile, StoredFile
 from offhook.media.sealing.keyring import Keyring, new_key
 from tests.media.test_recording import decode
 
@@ -43,12 +43,16 @@ def test_a_killed_process_costs_the_last_chunk(tmp_path: Path, sealed: bool) -> 
     command = (sys.executable, "-c", RECORDS, str(tmp_path), key, str(SECONDS))
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     suffix = ".sealed" if sealed else ""
-    stored = StoredFile(tmp_path / f"call.ogg{suffix}", Keyring.parse(key) if sealed else None)
+    stored = StoredFile(
+        LocalFile(tmp_path / f"call.ogg{suffix}"), Keyring.parse(key) if sealed else None
+    )
     assert stored.complete != sealed
     sound = decode(stored.read(0, stored.length))
     stored.close()
     assert sound.shape[1] / 48_000 > SECONDS - 4
-    stored = StoredFile(tmp_path / f"call.jsonl{suffix}", Keyring.parse(key) if sealed else None)
+    stored = StoredFile(
+        LocalFile(tmp_path / f"call.jsonl{suffix}"), Keyring.parse(key) if sealed else None
+    )
     lines = stored.read(0, stored.length).splitlines()
     stored.close()
     assert json.loads(lines[0])["kind"] == "header"

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offhook.media.sealing.files_io import NewFile, StoredFile
+from offhook.media.sealing.files_io import LocalFile, NewFile, StoredFile
 from offhook.media.sealing.keyring import KeyFault, Keyring, id_of, new_key
 from offhook.media.sealing.sealed import (
     HEADER_BYTES,
@@ -175,7 +175,7 @@ def test_a_file_is_read_while_it_is_written(
     for part in parts:
         file.write(part)
         whole += part
-        stored = StoredFile(path, KEYS)
+        stored = StoredFile(LocalFile(path), KEYS)
         found = stored.read(0, len(whole) + 1)
         stored.close()
         assert whole.startswith(found)
@@ -183,7 +183,7 @@ def test_a_file_is_read_while_it_is_written(
         assert stored.complete == (not sealed)
     file.finish()
     file.finish()
-    stored = StoredFile(path, KEYS)
+    stored = StoredFile(LocalFile(path), KEYS)
     assert (stored.read(0, 1 << 20), stored.complete) == (whole, True)
     stored.close()
     assert is_sealed(path.read_bytes()) == sealed
@@ -195,4 +195,4 @@ def test_a_sealed_file_without_a_key_says_what_is_missing(tmp_path: Path) -> Non
     file = NewFile(tmp_path / "file", KEYS)
     file.finish()
     with pytest.raises(KeyFault, match=r"\[recording\] key_file"):
-        StoredFile(tmp_path / "file", None)
+        StoredFile(LocalFile(tmp_path / "file"), None)

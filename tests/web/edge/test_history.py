@@ -303,7 +303,7 @@ async def test_nothing_is_forgotten_by_mistake(server: str, body: Any) -> None:
 
 async def test_a_number_is_forgotten_with_its_recording(server: str) -> None:
     status, done = await asked(f"{server}/calls/forget", "POST", body={"number": "+49 30 1234567"})
-    assert (status, done) == (200, {"calls": 4, "recordings": 1})
+    assert (status, done) == (200, {"calls": 4, "recordings": 1, "recordings_waiting": 0})
     assert (await asked(f"{server}/calls/c0/recording"))[0] == 404
     assert (await asked(f"{server}/calls?text=card"))[1]["calls"] == []
     assert len((await asked(f"{server}/calls?from=2026-01-01"))[1]["calls"]) == 4

@@ -284,7 +284,7 @@ def test_what_was_found_is_forgotten_with_the_words(store: CallStore, tmp_path: 
     if store.kind.title == "SQLite":
         kept = b"".join(path.read_bytes() for path in tmp_path.glob("calls.db*"))
         assert b"Zarniwoop" not in kept
-    store.deletion.expire_calls(NOON + 100)
+    store.deletion.expire_calls(NOON + 100, NOON)
     assert list(itertools.chain(store.export(Search()))) == []
 
 

@@ -74,7 +74,7 @@ def test_the_end_of_a_phone_call_is_told_once_with_its_record(store: CallStore) 
         assert len(ends) == 1
         assert ends[0]["record"]["remote_call_id"] == "x@far"
         assert ends[0]["statistics"]["mos"] == 4.2
-        store.deletion.expire_calls(NOON + 10**6)
+        store.deletion.expire_calls(NOON + 10**6, NOON)
 
 
 def test_a_call_that_nobody_answered_is_told_too(store: CallStore) -> None:

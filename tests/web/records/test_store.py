@@ -274,11 +274,11 @@ def test_what_is_old_enough_goes_by_its_kind(store: CallStore) -> None:
         entries[-1] = over(f"d{age}", NOON - age * day + 20, recording=f"/recordings/d{age}.ogg")
         store.write(entries, HERE, NOON)
     store.write([begun("live", NOON - 500 * day)], HERE, NOON)
-    recordings = set(store.deletion.expire_recordings(NOON - 30 * day).recordings)
+    recordings = set(store.deletion.expire_recordings(NOON - 30 * day, NOON).recordings)
     assert recordings == {f"/recordings/d{age}.ogg" for age in (40, 100, 400)}
     assert store.deletion.expire_words(NOON - 90 * day, NOON).calls == 2
     assert store.deletion.expire_words(NOON - 90 * day, NOON).calls == 0
-    assert store.deletion.expire_calls(NOON - 365 * day).calls == 1
+    assert store.deletion.expire_calls(NOON - 365 * day, NOON).calls == 1
     assert ids(store) == ["d1", "d40", "d100", "live"]
     assert ids(store, text="card") == ["d1", "d40"]
     store.deletion.erase()

@@ -11,12 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from offhook.media.sealing.files_io import NewFile, StoredFile
+from offhook.media.sealing.files_io import LocalFile, NewFile, Source, StoredFile
 from offhook.media.sealing.keyring import KeyFault
-from offhook.media.sealing.names import SUFFIX, timeline_path
+from offhook.media.sealing.names import SUFFIX
 from offhook.media.sealing.sealed import SealFault
 from offhook.web.config.config import Config
-from offhook.web.config.server import Recording
+from offhook.web.records.bucket.client_io import Bucket, BucketFile
+from offhook.web.records.bucket.faults import BucketFault, NotInBucket
+from offhook.web.records.bucket.places import in_bucket, is_encrypted, name_of, timeline_of
 from offhook.web.records.errors import StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
@@ -163,60 +165,99 @@ def exported(store: CallStore, search: Search, *, as_csv: bool) -> Iterator[str]
         yield line.getvalue().rstrip("\r\n")
 
 
-def play(call: dict[str, Any], recording: Recording) -> bool:
-    """Plays the recording of a call; returns whether it has its end. Raises StoreError."""
-    path = _sound_of(call)
-    player, *options = next((one for one in PLAYERS if shutil.which(one[0])), ("",))
-    if not player:
-        programs = ", ".join(program for program, *_ in PLAYERS)
-        raise StoreError(f"none of {programs} is installed here; the recording is {path}")
-    whole = True
-    with TemporaryDirectory(prefix="offhook-") as folder:  # of this user alone
-        if path.name.endswith(SUFFIX):
-            sealed, path = path, Path(folder) / "recording.ogg"
-            whole = _open_to(sealed, path, recording)
-        subprocess.run((player, *options, str(path)), check=False)
-    return whole
-
-
-def save(call: dict[str, Any], recording: Recording, folder: Path) -> dict[Path, bool]:
-    """Writes the sound and the timeline of a call into a folder, opened if they are sealed; returns
-    their files, and whether each has its end. Raises StoreError."""
-    sound = _sound_of(call)
+def bucket_of(config: Config) -> Bucket | None:
+    """Returns the bucket of a configuration; None if it has none. Raises StoreError."""
+    if not config.s3.bucket:
+        return None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"{folder}: {error.strerror}") from error
-    files = [path for path in (sound, timeline_path(sound)) if path.is_file()]
-    names = {folder / path.name.removesuffix(SUFFIX): path for path in files}
-    return {to: _open_to(path, to, recording) for to, path in names.items()}
+        return Bucket(config.s3.settings)
+    except ValueError as error:
+        raise StoreError(f"s3: {error}") from error
 
 
-def _sound_of(call: dict[str, Any]) -> Path:
-    if not call["recording"]:
-        raise StoreError("this call was not recorded: see [recording] enabled")
-    path = Path(call["recording"])
-    if not path.is_file():
-        raise StoreError(f"{path} is not on this machine: the call was at {call['server']}")
-    return path
+class Opener:
+    """Opens recordings by what a configuration knows: its keys, and its bucket."""
 
+    def __init__(self, config: Config) -> None:
+        """Raises StoreError."""
+        self._recording, self._bucket = config.recording, bucket_of(config)
 
-def _open_to(path: Path, to: Path, recording: Recording) -> bool:
-    """Writes a file as it was before it was sealed; returns whether it has its end."""
-    try:
-        stored = StoredFile(path, recording.keyring())
+    def play(self, call: dict[str, Any]) -> bool:
+        """Plays the recording of a call; returns whether it has its end. Raises StoreError."""
+        place = self._sound_of(call)
+        player, *options = next((one for one in PLAYERS if shutil.which(one[0])), ("",))
+        if not player:
+            programs = ", ".join(program for program, *_ in PLAYERS)
+            raise StoreError(f"none of {programs} is installed here; the recording is {place}")
+        whole = True
+        with TemporaryDirectory(prefix="offhook-") as folder:  # of this user alone
+            path = Path(place)
+            if in_bucket(place) or is_encrypted(place):
+                path = Path(folder) / "recording.ogg"
+                whole = self._open_to(place, path)
+            subprocess.run((player, *options, str(path)), check=False)
+        return whole
+
+    def save(self, call: dict[str, Any], folder: Path) -> dict[Path, bool]:
+        """Writes the sound and the timeline of a call into a folder, opened if they are sealed;
+        returns their files, and whether each has its end. Raises StoreError."""
+        sound = self._sound_of(call)
         try:
-            file = NewFile(to, None)
-            for start in range(0, stored.length, COPIED_BYTES):
-                file.write(stored.read(start, start + COPIED_BYTES))
-            file.finish()
-        finally:
-            stored.close()
-    except FileExistsError as error:
-        raise StoreError(f"{to} is there already") from error
-    except (KeyFault, SealFault, ValueError, OSError) as fault:
-        raise StoreError(f"{path}: {fault}") from fault
-    return stored.complete
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{folder}: {error.strerror}") from error
+        timeline = timeline_of(sound)
+        places = (sound, timeline) if self._is_there(timeline) else (sound,)
+        names = {folder / name_of(place).removesuffix(SUFFIX): place for place in places}
+        return {to: self._open_to(place, to) for to, place in names.items()}
+
+    def _sound_of(self, call: dict[str, Any]) -> str:
+        place = str(call["recording"])
+        if not place:
+            raise StoreError("this call was not recorded: see [recording] enabled")
+        if not self._is_there(place):
+            where = "in the bucket any more" if in_bucket(place) else "on this machine"
+            raise StoreError(f"{place} is not {where}: the call was at {call['server']}")
+        return place
+
+    def _is_there(self, place: str) -> bool:
+        """Raises StoreError."""
+        if not in_bucket(place):
+            return Path(place).is_file()
+        try:
+            self._of_bucket().size(place)
+        except NotInBucket:
+            return False
+        except BucketFault as fault:
+            raise StoreError(f"{place}: {fault}") from fault
+        return True
+
+    def _of_bucket(self) -> Bucket:
+        if self._bucket is None:
+            raise StoreError("the recording is in a bucket, and none is configured: see [s3]")
+        return self._bucket
+
+    def _open_to(self, place: str, to: Path) -> bool:
+        """Writes a file as it was before it was sealed; returns whether it has its end."""
+        try:
+            source: Source
+            if in_bucket(place):
+                source = BucketFile(self._of_bucket(), place)
+            else:
+                source = LocalFile(Path(place))
+            stored = StoredFile(source, self._recording.keyring())
+            try:
+                file = NewFile(to, None)
+                for start in range(0, stored.length, COPIED_BYTES):
+                    file.write(stored.read(start, start + COPIED_BYTES))
+                file.finish()
+            finally:
+                stored.close()
+        except FileExistsError as error:
+            raise StoreError(f"{to} is there already") from error
+        except (KeyFault, SealFault, ValueError, OSError) as fault:
+            raise StoreError(f"{place}: {fault}") from fault
+        return stored.complete
 
 
 def _event_line(event: dict[str, Any]) -> str:

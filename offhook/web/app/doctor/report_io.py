@@ -260,6 +260,16 @@ def _kept_calls(records: Records) -> str:
     return f"{place}, {number} so far, {size / 1e6:.0f} MB"
 
 
+def _bucket(config: Config) -> str:
+    """Raises OSError, ValueError."""
+    from offhook.web.records.bucket.client_io import Bucket
+
+    bucket = Bucket(config.s3.settings)
+    bucket.check()
+    how = "by signed links" if config.s3.links else "through this server"
+    return f"{bucket.place}: files can be written, read in part and deleted; played {how}"
+
+
 def _records(path: Path) -> str:
     place = path if path.exists() else path.absolute().parent
     if not place.exists():
@@ -399,6 +409,8 @@ def examine(path: Path | None) -> list[Finding]:
         findings.append(_attempt("saved calls", check, "calls go on, but end with this server"))
     if config.records_calls:
         findings.append(_attempt("recording", lambda: _recordings(config)))
+    if config.s3.bucket:
+        findings.append(_attempt("bucket", partial(_bucket, config), "recordings wait on the disk"))
     if config.records.url:
         check = partial(_kept_calls, config.records)
         findings.append(

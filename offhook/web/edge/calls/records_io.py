@@ -28,7 +28,9 @@ if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
     from offhook.web.edge.calls.queue_io import StoreQueues
     from offhook.web.edge.console.live_feed_io import LiveFeed
+    from offhook.web.records.bucket.client_io import Bucket
     from offhook.web.records.live_look import LiveLook
+    from offhook.web.records.store import CallStore
     from offhook.web.records.writing.writer_io import StoreWriter
 
 ENDED_CALLS = 500
@@ -36,6 +38,10 @@ ENDED_CALLS = 500
 
 LOOKS_AT_ONCE = 2
 """Requests that look into the store at the same time, so that calls keep the processor."""
+
+
+FETCHES_AT_ONCE = 4
+"""Maximum requests that read from the bucket of recordings at the same time; more wait."""
 
 
 class CallRecords:
@@ -53,6 +59,10 @@ class CallRecords:
         """Held by requests that look into the store."""
         self.live: LiveFeed | None = None
         """Follows the calls in progress for live screens, if calls are kept."""
+        self.bucket: Bucket | None = None
+        """Where recordings lie once their calls are over, if not on this machine."""
+        self.fetching = asyncio.Semaphore(FETCHES_AT_ONCE)
+        """Held by requests that read from the bucket."""
         self._sender: OutboxSender | None = None
         self._queues: StoreQueues | None = None
         self._metrics = metrics
@@ -69,7 +79,7 @@ class CallRecords:
             check_writable(recording.directory)
         except OSError as error:
             logger.error("calls are not recorded until this is fixed: {}", error)
-        failed = self._metrics.recordings_failed.inc
+        failed = self._metrics.recordings.failed.inc
         self.recordings = RecordingWriter(recording.directory, failed, keys)
 
     def open_store(self, config: Config, process: int = 1) -> None:
@@ -120,6 +130,20 @@ class CallRecords:
                 lambda model, cost: metrics.cost.labels(model).inc(cost),
             )
             analyst.start(self._queues)
+            if config.s3.bucket:
+                self._open_bucket(config, store, self._queues)
+
+    def _open_bucket(self, config: Config, store: "CallStore", queues: "StoreQueues") -> None:
+        """Has recordings uploaded from now on. Raises ConfigError."""
+        from offhook.web.edge.calls.uploads_io import Uploader
+        from offhook.web.records.bucket.client_io import Bucket
+
+        try:
+            self.bucket = Bucket(config.s3.settings, self._metrics.recordings.bucket_works.set)
+        except ValueError as error:
+            raise ConfigError(f"s3: {error}") from error
+        metrics = self._metrics.recordings
+        Uploader(store, self.bucket, config.recording.directory, metrics).start(queues)
 
     async def _look(self, known: Mapping[str, int]) -> "LiveLook":
         """Looks for calls in progress. Raises StoreError."""
@@ -148,7 +172,7 @@ class CallRecords:
 
     def count_failed(self) -> None:
         """Counts a recording that was not begun."""
-        self._metrics.recordings_failed.inc()
+        self._metrics.recordings.failed.inc()
 
     def kept_call(self, leg: Leg, sound: KeptSound | None) -> KeptCall | None:
         """Returns what takes the events of a call; None if calls are not kept."""

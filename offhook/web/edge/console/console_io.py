@@ -17,12 +17,9 @@ from offhook.web.http.session_cookie import COOKIE, SESSION_S, issue_session
 STATIC = Path(str(files("offhook.web.edge.console") / "static"))
 OF_CONSOLE = {
     **{name: value for name, value in OF_PAGE.items() if name != "Permissions-Policy"},
-    "Content-Security-Policy": "; ".join(
-        f"{name} {value}" for name, value in {**POLICY, "media-src": "'self' blob:"}.items()
-    ),
     "Cache-Control": "no-cache",
 }
-"""Headers of the console, beside those of every response."""
+"""Headers of the console beside those of every response and its policy."""
 
 
 def _holder(request: web.Request, head: Head) -> str:
@@ -72,9 +69,13 @@ async def sign_out(request: web.Request) -> web.Response:
     return response
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """Adds `/console`, `/console/NAME` for each of its files, and the routes of a session."""
+def add_routes(router: web.UrlDispatcher, sounds_from: str = "") -> None:
+    """Adds `/console`, `/console/NAME` for each of its files, and the routes of a session.
+    `sounds_from` is from where else it loads recordings."""
     router.add_get("/console/session", session)
     router.add_post("/console/session", sign_in)
     router.add_delete("/console/session", sign_out)
-    add_page(router, files_in(STATIC), "/console", "/console", OF_CONSOLE)
+    policy = {**POLICY, "media-src": f"'self' blob: {sounds_from}".rstrip()}
+    words = "; ".join(f"{name} {value}" for name, value in policy.items())
+    headers = {**OF_CONSOLE, "Content-Security-Policy": words}
+    add_page(router, files_in(STATIC), "/console", "/console", headers)

@@ -231,18 +231,19 @@ class StoreWriter:
         now = time.time()
         calls_s, words_s, recordings_s = self._keep_s
         found: list[tuple[str, Forgotten]] = []
+        deletion = self.store.deletion
         if recordings_s:
-            found.append(("recordings", self.store.deletion.expire_recordings(now - recordings_s)))
+            found.append(("recordings", deletion.expire_recordings(now - recordings_s, now)))
         if words_s:
-            found.append(("words", self.store.deletion.expire_words(now - words_s, now)))
+            found.append(("words", deletion.expire_words(now - words_s, now)))
         if calls_s:
-            found.append(("calls", self.store.deletion.expire_calls(now - calls_s)))
+            found.append(("calls", deletion.expire_calls(now - calls_s, now)))
         self.store.outbox.expire(now - WEBHOOKS_S)
         self.store.analyses.expire(now)
         deleted = [(what, one.calls) for what, one in found if one.calls]
         report_faults(delete_files([path for _, one in found for path in one.recordings]))
         if deleted:
-            self.store.deletion.erase()
+            deletion.erase()
             words = ", ".join(f"{what} of {number} calls" for what, number in deleted)
             logger.info("deleted, since they were old enough: {}", words)
 

@@ -182,7 +182,7 @@ async def test_a_call_that_cannot_be_recorded_is_held_all_the_same(tmp_path, kin
         await until_gone(edge)
         assert report.greeting
         assert report.ended_by == "caller"
-        assert edge.metrics.recordings_failed._value.get() == 1
+        assert edge.metrics.recordings.failed._value.get() == 1
         failed = edge.metrics.calls_failed.labels("the server failed")
         assert failed._value.get() == 0
     finally:

@@ -36,7 +36,7 @@ def kept_calls(arguments: Namespace, terminal: Terminal) -> int:
         if a.action == "analyze":
             return _analyze_calls(store, config, a, terminal)
         if a.action == "forget":
-            return _forget_calls(store, a, terminal)
+            return _forget_calls(store, config, a, terminal)
         if a.action == "webhooks":
             return _list_webhooks(store, a, terminal)
         call = store.show(a.call)
@@ -66,12 +66,13 @@ def _open_recording(
     """Plays or saves a recording, which is noted in the store as a look at it."""
     from offhook.web.app.cli import calls_io
 
+    opener = calls_io.Opener(config)
     who = f"uid {os.getuid()} by offhook calls {arguments.action}"
     if arguments.action == "save":
-        found = calls_io.save(call, config.recording, arguments.folder)
+        found = opener.save(call, arguments.folder)
         terminal.show("\n".join(map(str, found)))
     else:
-        found = {Path(call["recording"]): calls_io.play(call, config.recording)}
+        found = {Path(call["recording"]): opener.play(call)}
     store.look(call["call_id"], "recording", who, time.time())
     cut = [path for path, whole in found.items() if not whole]
     for path in cut:
@@ -155,14 +156,18 @@ def _list_webhooks(store: "CallStore", arguments: Namespace, terminal: Terminal)
     return 0
 
 
-def _forget_calls(store: "CallStore", arguments: Namespace, terminal: Terminal) -> int:
-    a = arguments
+def _forget_calls(
+    store: "CallStore", config: "Config", arguments: Namespace, terminal: Terminal
+) -> int:
+    from offhook.web.app.cli import calls_io
+
+    a, bucket = arguments, calls_io.bucket_of(config)
     if not a.yes and not sys.stdin.isatty():
         terminal.warn("nobody can be asked here: add --yes to delete for ever")
         return 1
     if not a.yes and input(f"Delete what is known of {a.number_or_id} for ever? [y/N] ") != "y":
         return 1
-    forgotten, faults = store.deletion.forget_for_good(a.number_or_id, time.time())
+    forgotten, faults, waiting = store.deletion.forget_for_good(a.number_or_id, time.time(), bucket)
     if not forgotten.calls:
         terminal.warn(
             f"nothing is known of {a.number_or_id} in calls that are over: is it a whole number as "
@@ -172,4 +177,9 @@ def _forget_calls(store: "CallStore", arguments: Namespace, terminal: Terminal) 
     for fault in faults:
         terminal.warn(fault)
     terminal.show(f"forgotten: {forgotten.calls} calls, {len(forgotten.recordings)} recordings")
-    return 1 if faults else 0
+    if waiting:
+        terminal.warn(
+            f"{waiting} of them are still in the bucket: a running server deletes them as soon as "
+            "it can be reached"
+        )
+    return 1 if faults or waiting else 0

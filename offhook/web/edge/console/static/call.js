@@ -181,7 +181,8 @@ function actions(call, who, player) {
     button.addEventListener("click", async () => {
       if (!confirm("Delete the words, numbers, variables and the recording of this call for ever?")) return;
       button.disabled = true;
-      await forget(call.call_id);
+      const { recordings_waiting: waiting } = await forget(call.call_id);
+      if (waiting) alert("The recording is still in its bucket, which cannot be used now. The server deletes it there as soon as it can.");
       dispatchEvent(new HashChangeEvent("hashchange"));
     });
     row.append(button);
