@@ -272,7 +272,7 @@ HELD = HeapUsage(malloc_bytes=90 << 20, small_blocks=500_000, objects=160_000, r
 def soaked(grown: int = 0, **after: Any) -> Soak:
     """What 400 calls and as many again after the first part leave, `grown` bytes of it."""
     last = replace(HELD, malloc_bytes=HELD.malloc_bytes + grown)
-    result = Soak("echo", 20, 5.0, before=SAMPLE, reports=[{"cut": 0}])
+    result = Soak("echo", 20, 5.0, before=SAMPLE, reports=[{"cut": 0, "refused": {}}])
     result.rests = [Rest(400, 32.0, SAMPLE, HELD), Rest(1200, 32.0, replace(SAMPLE, **after), last)]
     return result
 
