@@ -237,7 +237,7 @@ class SessionRoute:
 
     def found(self, flow: Flow, silent: Sequence[Flow]) -> None:
         """The far end has answered over `flow`, and not over the others."""
-        self._silent.extend(other.remote for other in silent)
+        self._silent.extend(other.remote for other in reversed(silent))
         self._is_at(flow)
 
     # --- access_policy.Call ---

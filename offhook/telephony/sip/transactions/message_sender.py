@@ -64,6 +64,7 @@ class MessageSender:
             self._large.sent_over_tcp(transaction, flow, now)
         elif far_end is not None and not flow.reliable:
             self._failover.sent(transaction, far_end, now)
+        self._byes.sent(transaction, now)
         return transaction
 
     def ack(self, request: Request, flow: Flow) -> None:
@@ -97,6 +98,7 @@ class MessageSender:
         """The request was answered. Returns whether to accept the response: else it was somebody
         else's, and the request goes on over another flow."""
         self._large.answered(transaction)
+        self._byes.answered(transaction)
         way = self._failover.answered(transaction, response, now)
         if way is not None:
             self._transactions.resend(transaction, way, now)
@@ -109,7 +111,7 @@ class MessageSender:
         if way is not None:
             self._transactions.resend(transaction, way, now)
         else:
-            self._byes.add(transaction, now)
+            self._byes.failed(transaction, now)
             self._send_byes(now)
         return way is not None
 

@@ -179,6 +179,22 @@ async def test_a_phone_that_says_nothing_when_it_is_back_is_hung_up(
                 assert now.came == another.came == ["BYE"]
 
 
+async def test_a_phone_whose_connection_is_silent_is_hung_up_over_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A NAT has forgotten the connection, so nobody has closed it."""
+    monkeypatch.setattr(undelivered_byes, "SILENCE_S", 0.3)
+    async with endpoint() as (sip, host), tcp_peer(sip) as before:
+        with sound() as line:
+            await before.call(line.sdp())
+            talk = await host.talk()
+            async with tcp_peer(sip) as now:
+                await talk.leg.hang_up("done")
+                bye = await now.is_hung_up()
+                assert bye.call_id == before.call_id
+                assert before.came[-1] == "BYE"
+
+
 @pytest.mark.parametrize("sign", ["OPTIONS", "keep-alive"])
 async def test_a_phone_on_another_port_that_says_nothing_in_its_call_is_hung_up(
     sign: str, monkeypatch: pytest.MonkeyPatch
