@@ -12,7 +12,7 @@ ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 
 FROM ${PYTHON_IMAGE} AS base
-COPY debian-packages.txt /tmp/
+COPY deploy/debian-packages.txt /tmp/
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
         libjemalloc2 $(sed 's/#.*//' /tmp/debian-packages.txt) \
@@ -25,13 +25,13 @@ RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/offhook o
 # What each image has, in a stage of its own: a change elsewhere in pyproject.toml then moves no layer.
 # Servers can share the replies that they keep, through Redis, and the calls, through PostgreSQL.
 FROM base AS locks
-COPY pyproject.toml requirements.lock /tmp/locks/
-COPY deploy/locked.py deploy/cpu_torch.py /tmp/locks/deploy/
+COPY pyproject.toml /tmp/locks/
+COPY deploy/requirements.lock deploy/locked.py deploy/cpu_torch.py /tmp/locks/deploy/
 RUN python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis s3 wyoming > /tmp/cpu.lock \
     && python3 /tmp/locks/deploy/locked.py --without-torch base knowledge mcp postgres redis s3 wyoming qwen \
         > /tmp/cpu-engines.lock \
     && python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis s3 wyoming qwen > /tmp/cuda.lock \
-    && sed -n 's/ \\$//p' /tmp/locks/requirements.lock > /tmp/versions.txt
+    && sed -n 's/ \\$//p' /tmp/locks/deploy/requirements.lock > /tmp/versions.txt
 
 
 # Packages exactly as locked, wheels only: nothing is compiled. A package index of your own:

@@ -49,8 +49,8 @@ PARTS := COMPUTING TALKING CALLING SERVING ANSWERING WORKING PHONING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 REST = $(foreach part,$(PARTS),$(addprefix --ignore ,$($(part))))
 AGAIN = --last-failed --last-failed-no-failures none
-test: $(VENV)/.test audit
-	@failed=0; ($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \
+test: $(VENV)/.test
+	@failed=0; ($(LINT) && $(MAKE) audit) >$(VENV)/lint.log 2>&1 & lint=$$!; \
 	$(foreach part,$(PARTS),$(PYTEST) -o cache_dir=$(VENV)/.$(part) $($(part)) \
 		>$(VENV)/$(part).log 2>&1 & $(part)=$$!;) \
 	$(PYTEST) -o cache_dir=$(VENV)/.REST $(REST) $(ARGS); REST=$$?; \
@@ -87,19 +87,19 @@ install = $(1)/bin/python deploy/locked.py --without-torch $(2) >$(1)/locked.txt
 	&& $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(1)/locked.txt
 # In the version of the lock, without a hash: which build fits depends on the machine.
 install_torch = $(1)/bin/python -m pip install --quiet --disable-pip-version-check \
-	$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.lock)
-LOCK := requirements.lock deploy/locked.py pyproject.toml
+	$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' deploy/requirements.lock)
+LOCK := deploy/requirements.lock deploy/locked.py pyproject.toml
 NATIVE := $(wildcard offhook/media/native/*.[ch])
 
 # The last step but two compiles the path of packets, where there is a C compiler; CC=false does without.
-$(VENV)/.runtime: $(LOCK) $(NATIVE) benchmarks/pyproject.toml debian-packages.txt
+$(VENV)/.runtime: $(LOCK) $(NATIVE) benchmarks/pyproject.toml deploy/debian-packages.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offhook needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(call install,$(VENV),base)
 	rm -f offhook/media/native/*.so
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--editable . --editable ./benchmarks
-	sh deploy/install-packages.sh debian-packages.txt
+	sh deploy/install-packages.sh deploy/debian-packages.txt
 	sh deploy/install-voice.sh $(BIN)/python
 	touch $@
 
@@ -117,18 +117,18 @@ $(VENV)/.espeak: $(VENV)/.runtime
 	$(call install,$(VENV),base espeak)
 	touch $@
 
-.venv-ray/.made: requirements-ray.lock $(LOCK)
+.venv-ray/.made: deploy/requirements-ray.lock $(LOCK)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(call install,$(@D),base ray)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-.venv-%/.made: requirements-%-official.lock $(LOCK) debian-packages.txt
+.venv-%/.made: deploy/requirements-%-official.lock $(LOCK) deploy/debian-packages.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(call install,$(@D),base $*-official)
 	$(call install_torch,$(@D))
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	sh deploy/install-packages.sh debian-packages.txt
+	sh deploy/install-packages.sh deploy/debian-packages.txt
 	touch $@
 
 .venv-qwen-asr/.test .venv-qwen-tts/.test: %/.test: %/.made
@@ -136,10 +136,11 @@ $(VENV)/.espeak: $(VENV)/.runtime
 	touch $@
 
 # Oracles: where they cannot be had, the tests that ask them are skipped.
-$(VENV)/.test: $(VENV)/.qwen debian-packages-test.txt
-	$(call install,$(VENV),base espeak knowledge mcp postgres qwen redis s3 tracing wyoming lint test)
+$(VENV)/.test: $(VENV)/.qwen deploy/debian-packages-test.txt
+	sh deploy/install-packages.sh deploy/debian-packages-test.txt & packages=$$!; \
+	$(call install,$(VENV),base espeak knowledge mcp postgres qwen redis s3 tracing wyoming lint test) \
+		&& wait $$packages
 	$(call install,$(VENV),oracles) || echo "without some oracles of the tests"
-	sh deploy/install-packages.sh debian-packages-test.txt
 	touch $@
 
 # Needs uv (pip install uv). Not uv.lock: that names the index which it was made with, and pip does
@@ -150,10 +151,10 @@ UV_LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 lock:
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite \
 		--extra espeak --extra knowledge --extra mcp --extra postgres --extra qwen --extra redis --extra s3 --extra tracing --extra wyoming \
-		--group audit --group docs --group lint --group oracles --group test -o requirements.lock
-	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite --extra ray -o requirements-ray.lock
+		--group audit --group docs --group lint --group oracles --group test -o deploy/requirements.lock
+	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite --extra ray -o deploy/requirements-ray.lock
 	for extra in qwen-asr-official qwen-tts-official; do \
-		$(UV_LOCK) --extra $$extra -o requirements-$$extra.lock || exit 1; \
+		$(UV_LOCK) --extra $$extra -o deploy/requirements-$$extra.lock || exit 1; \
 	done
 
 # The tables of docs/licences.md, from what the packages say.

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-LOCK = Path(__file__).parents[1] / "requirements.lock"
+LOCK = Path(__file__).parent / "requirements.lock"
 PIP = (sys.executable, "-m", "pip")
 QUIET = ("--quiet", "--disable-pip-version-check")
 GPU_LIBRARIES = ("nvidia-", "cuda-")

@@ -11,7 +11,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+LOCKS = Path(__file__).parent
+ROOT = LOCKS.parent
 
 
 def _name(requirement: str) -> str:
@@ -34,8 +35,8 @@ def locked(*parts: str, torch: bool = True) -> dict[str, str]:
         **project["dependency-groups"],
     }
     wanted = {_name(each) for part in parts for each in named[part]}
-    own = [path for part in parts if (path := ROOT / f"requirements-{part}.lock").exists()]
-    text = (own or [ROOT / "requirements.lock"])[0].read_text()
+    own = [path for part in parts if (path := LOCKS / f"requirements-{part}.lock").exists()]
+    text = (own or [LOCKS / "requirements.lock"])[0].read_text()
     entries: dict[str, str] = {}
     for entry in re.findall(r"^\w.*\n(?: .*\n)*", text, re.MULTILINE):
         name = _name(entry)

@@ -25,7 +25,9 @@ SPEECH = ("speech", "engines")
 """The folders of `pipeline` that know no call; the first does not know the second either."""
 LAYERS = ("http", "records", "config", "speech_api", "tools", "realtime", "workers", "edge", "app")
 """The folders of `web`, from the lowest: each imports only those before it."""
-MAX_FILES = 21
+MAX_FILES = 20
+MORE_FILES = {"offhook/telephony/sip": 22}
+"""Folders with more, until they are divided."""
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE)
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
 MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in (*FILES, *BENCHMARKS)}
@@ -123,8 +125,8 @@ def test_no_circle_of_folders() -> None:
 
 def test_folders_can_be_looked_over() -> None:
     for folder in {path.parent for path in MODULES.values()}:
-        files = [p.name for p in folder.glob("*.py") if p.name != "__init__.py"]
-        assert len(files) <= MAX_FILES, f"{folder.relative_to(ROOT)}: {len(files)} files"
+        files, name = len(list(folder.glob("*.py"))), str(folder.relative_to(ROOT))
+        assert files <= MORE_FILES.get(name, MAX_FILES), f"{name}: {files} files"
 
 
 def test_constants_name_their_unit_in_one_way() -> None:

@@ -9,6 +9,7 @@ Commands on standard input, one a line:
     attempt N     place N calls more, whatever comes of them
     measure       the counts begin anew
     report        says the counts
+    standing      says how many calls there are, and how many were placed and hung up so far
     empty         all hang up; then says what is left
 """
 
@@ -91,6 +92,7 @@ class Callers(ABC, Generic[Call, Counted]):
         self._calls: list[Call] = []
         self._up: deque[Call] = deque()
         """Established calls, oldest first."""
+        self._placed = self._hung_up = 0
         self._churning: asyncio.Task[None] | None = None
         self._tasks = TaskSet()
         self._tasks.spawn(self._own.watch(), "lag")
@@ -137,14 +139,25 @@ class Callers(ABC, Generic[Call, Counted]):
 
     # --- commands ---
 
+    def place(self) -> None:
+        self._placed += 1
+        self._place()
+
     def hang_up(self, call: Call) -> None:
         call.leaving = True
+        self._hung_up += 1
         self._hang_up(call)
+
+    def standing(self) -> dict[str, int]:
+        """Returns the calls that are established and stay, all that the server may know of, and
+        how many were placed and hung up so far."""
+        up = sum(not call.leaving for call in self._up)
+        return {"up": up, "all": self.left, "placed": self._placed, "hung_up": self._hung_up}
 
     async def attempt(self, calls: int) -> None:
         due = monotonic()
         for _ in range(calls):
-            self._place()
+            self.place()
             due += 1 / self._rate
             await asyncio.sleep(max(0.0, due - monotonic()))
 
@@ -163,10 +176,10 @@ class Callers(ABC, Generic[Call, Counted]):
             staying = [call for call in self._calls if not call.leaving]
             oldest = next((call for call in self._up if not call.leaving), None)
             if len(staying) < calls:
-                self._place()
+                self.place()
             elif oldest is not None:
                 self.hang_up(oldest)
-                self._place()
+                self.place()
             due += 1 / self._rate
             await asyncio.sleep(max(0.0, due - monotonic()))
 
@@ -215,6 +228,8 @@ class Callers(ABC, Generic[Call, Counted]):
                 self.measure()
             case "report", []:
                 say(self.report())
+            case "standing", []:
+                say(self.standing())
             case "empty", []:
                 say(await self.empty())
             case _:

@@ -50,6 +50,8 @@ class Usage:
     """MOS of current calls and of those that ended since the last snapshot, sorted."""
     round_trip_ms: list[float] = field(default_factory=list)
     """Of each call of which it is known."""
+    in_use: int = 0
+    """Lines in use, of phones."""
 
     def __add__(self, other: "Usage") -> "Usage":
         """Combines two as one server, as late as the later one."""
@@ -65,6 +67,7 @@ class Usage:
             lines={name: n + other.lines[name] for name, n in self.lines.items()},
             mos=sorted(self.mos + other.mos),
             round_trip_ms=self.round_trip_ms + other.round_trip_ms,
+            in_use=self.in_use + other.in_use,
         )
 
     def cpu_percent_since(self, first: "Usage") -> float:
@@ -152,7 +155,7 @@ class Server:
         """`ours`: it tells of its calls, too."""
         stats = await get_json(self.http, "/stats")
         found: dict[str, Any] = await get_json(self.http, "/lines") if ours else {"lines": {}}
-        names = ("calls", "sessions", "transactions", "tick_late_ms")
+        names = ("calls", "sessions", "transactions", "tick_late_ms", "in_use")
         return Usage(
             **{name: stats[name] for name in ("wall_s", "cpu_s", "tasks", "lag_ms")},
             **{name: found.get(name, 0) for name in names},

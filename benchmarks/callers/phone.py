@@ -8,9 +8,9 @@ from benchmarks.callers.caller import Caller
 from benchmarks.callers.rtp import CLOCK_RATE, TICKS, RtpSocket, offer
 from benchmarks.callers.signalling import Signalling
 from offhook.media.codecs.g711 import PcmuDecoder
-from offhook.media.dtmf import DtmfQueue
 from offhook.media.rtp.rtp import uint16_diff, uint32_diff
 from offhook.media.rtp.telephone_event import EventSender
+from offhook.media.telephone_tones.dtmf import DtmfQueue
 from offhook.telephony.sip.messages import sdp
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Answered, Ended, OfferReceived

@@ -35,8 +35,11 @@ class Signalling:
         self,
         on_data: Callable[[bytes], None] = lambda data: None,
         servers: Sequence[str] = (HOST,),
+        lost: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`lost` returns whether the next datagram, of ours or theirs, gets lost."""
         self._on_data = on_data
+        self._lost = lost
         self.host = address_towards(servers[0])
         """Our own address."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -90,6 +93,8 @@ class Signalling:
         return Flow(transport, (host, port), self._socket.local)
 
     def _received(self, data: bytes, flow: Flow) -> None:
+        if self._lost():
+            return
         self._on_data(data)
         self._agent.receive(data, flow, monotonic())
         self._work()
@@ -97,7 +102,8 @@ class Signalling:
     def _work(self) -> None:
         while True:
             for data, flow in self._agent.messages_to_send():
-                self._socket.send(data, flow.remote)
+                if not self._lost():
+                    self._socket.send(data, flow.remote)
             event = self._agent.next_event()
             if event is None:
                 break

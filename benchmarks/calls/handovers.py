@@ -16,7 +16,7 @@ import numpy as np
 from aiohttp import web
 
 from benchmarks.command import command
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import AgentChanged, AgentTurn, Event
 from offhook.web.config.config import Agent, Config
@@ -71,12 +71,6 @@ class Line(Leg):
     def _send(self, said: Pcm | None, now: float) -> None:
         if said is not None and np.abs(said).max() > AUDIBLE:
             self.sounds.append(monotonic())
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
-
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)
 
 
 @asynccontextmanager

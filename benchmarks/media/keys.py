@@ -19,12 +19,12 @@ from benchmarks.speech.lines import CONVERSATION, voiced
 from benchmarks.speech.noises import Sound, at_power
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.resample import Resampler
-from offhook.media.dtmf import DIGITS
-from offhook.media.dtmf_detector import DtmfDetector
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.telephone_event import EventReceiver
-from offhook.media.tones import FULL_SCALE_DBM0, digit_frequencies
+from offhook.media.telephone_tones.dtmf import DIGITS
+from offhook.media.telephone_tones.dtmf_detector import DtmfDetector
+from offhook.media.telephone_tones.tones import FULL_SCALE_DBM0, digit_frequencies
 from offhook.telephony.sip.messages.headers import Headers
 from offhook.telephony.sip.messages.info import DTMF, DTMF_RELAY, TELEPHONE_EVENT, key_of
 from offhook.telephony.sip.messages.message import Request

@@ -22,7 +22,7 @@ from benchmarks.table import percentiles
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.codecs.resample import Resampler
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.playout import Playout
 from offhook.media.rtp.receiver import AudioReceiver
@@ -153,9 +153,6 @@ class _Mute(Leg):
 
     def send_message(self, text: str) -> bool:
         return False
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
 
     async def hang_up(self, reason: str) -> None:
         pass

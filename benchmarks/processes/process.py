@@ -85,6 +85,8 @@ class Child:
         self.process = process
         self.hello: dict[str, Any] = {}
         """Its first line."""
+        self.errors = ""
+        """What it has written to standard error, once it has exited."""
         self._log = log
 
     @property
@@ -152,6 +154,7 @@ async def program(
             except TimeoutError:
                 process.kill()
                 await process.wait()
+            running.errors = log.read_text(errors="replace")
 
 
 @asynccontextmanager

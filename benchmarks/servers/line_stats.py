@@ -85,6 +85,7 @@ def lines_route(app: web.Application, edge: Edge) -> None:
             found |= {
                 "port": endpoint.bound[0][2],
                 "calls": len(endpoint.calls),
+                "in_use": len(edge.lines | endpoint.lines),
                 "sessions": agent.sessions,
                 "transactions": agent.transactions,
             }

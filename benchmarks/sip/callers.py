@@ -57,17 +57,20 @@ class Callers(generator.Callers[PlacedCall, Counters]):
     def __init__(
         self, server: tuple[str, int], rate: float, said: list[Packets], loss: float = 0.0
     ) -> None:
-        """`rate` is the number of calls placed per second, `loss` the fraction of their packets
-        that get lost on the way to the server."""
+        """`rate` is the number of calls placed per second, `loss` the fraction that gets lost of
+        their packets on the way to the server, and of SIP messages both ways."""
         super().__init__(rate)
         self._server = server
         self._said = said
         self._loss = loss
         self._chance = Random(1)
-        self._signalling = Signalling(self._received)
+        self._signalling = Signalling(self._received, lost=self._is_lost)
 
     def _new_counters(self) -> Counters:
         return Counters()
+
+    def _is_lost(self) -> bool:
+        return self._loss > 0 and self._chance.random() < self._loss
 
     def _received(self, data: bytes) -> None:
         if data.startswith(b"SIP/2.0 503") and b"\r\nRetry-After:" in data:

@@ -6,7 +6,9 @@
                there are notice
     cost       CPU time by message, without network
     turns      a spoken conversation with interruptions by SIP beside the same by WebRTC
-    soak       calls that come and go for minutes: what is left of memory, tasks, files and ports
+    soak       calls that come and go for minutes, with loss and beside busy processes if wanted:
+               whether any is refused or cut, whether the lines in use are the calls alive, and
+               what is left of memory, tasks, files and ports; exits with 1 if anything is amiss
     timers     eight hours of calls on an accelerated clock, in memory: what is left
 
 Server and callers are processes of their own on 127.0.0.1, each kept to a core where there are
@@ -89,7 +91,11 @@ def _turns(a: argparse.Namespace) -> int:
 def _soak(a: argparse.Namespace) -> int:
     show = _shown(a, sip_soak.print_sample)
     seconds = a.minutes * 60
-    result = run_loop(sip_soak.soak(a.server, a.calls, a.rate, seconds, not a.no_pin, show))
+    result = run_loop(
+        sip_soak.soak(
+            *(a.server, a.calls, a.rate, seconds, not a.no_pin, show), loss=a.loss, busy=a.busy
+        )
+    )
     if a.json:
         print(json.dumps(sip_soak.as_dict(result)))
     else:
@@ -122,7 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument(
         "--edges", type=int, default=1, help="processes behind Kamailio (deploy/kamailio)"
     )
-    load.add_argument("--loss", type=float, default=0.0, help="percent of the callers' packets")
+    load.add_argument(
+        "--loss", type=float, default=0.0, help="percent of the callers' packets and messages"
+    )
     load.add_argument("--no-options", action="store_true", help="leave out OPTIONS")
     load.set_defaults(run=_load)
 
@@ -145,6 +153,8 @@ def _parser() -> argparse.ArgumentParser:
     soak.add_argument("--server", choices=KINDS, default="scripted")
     soak.add_argument("--calls", type=int, default=40, help="at once")
     soak.add_argument("--rate", type=float, default=2.0, help="new calls a second")
+    soak.add_argument("--loss", type=float, default=0.0, help="percent of packets and messages")
+    soak.add_argument("--busy", type=int, default=0, help="other processes, each busy on a core")
     soak.set_defaults(run=_soak)
 
     timers = parts.add_parser("timers", help="hours of calls on an accelerated clock")

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.turn_taking.clock import Clock
 from benchmarks.turn_taking.engines import MS, Engine, KnownWords
 from benchmarks.turn_taking.script import Utterance
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.events import CallerTurn, Event
@@ -114,12 +114,6 @@ class Line(Leg):
 
     def send_message(self, text: str) -> bool:
         return False
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
-
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)
 
 
 @dataclass(frozen=True)

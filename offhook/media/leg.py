@@ -16,11 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 from offhook.media.answer_status import AnswerStatus
-from offhook.media.dtmf_detector import DtmfDetector
 from offhook.media.end_reason import EndReason
 from offhook.media.line_recording import LineRecording
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
+from offhook.media.telephone_tones.dtmf_detector import DtmfDetector
 
 TickListener = Callable[[Pcm, Pcm | None, float], None]
 """Called once a tick with the received audio (320 samples at 16 kHz), the audio sent (480 samples
@@ -425,12 +425,14 @@ class Leg(ABC):
         self.overheard_by(text)
         return True
 
-    @abstractmethod
-    def statistics(self) -> LegStatistics: ...
+    def statistics(self) -> LegStatistics:
+        """Return what is known of the line's quality; this one has no packets."""
+        return LegStatistics()
 
-    @abstractmethod
     async def hang_up(self, reason: str) -> None:
-        """End the call gracefully: pending packets are sent and the far end is notified."""
+        """End the call gracefully: pending packets are sent and the far end is notified, where
+        there is one."""
+        self.close(reason)
 
 
 def _put(queue: asyncio.Queue[Pcm | None], frame: Pcm | None) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -576,9 +575,7 @@ async def application(handler: Callable[[web.WebSocketResponse], Any]) -> TestSe
     return server
 
 
-async def test_a_call_over_a_socket_is_played_late_by_the_way_and_kept(
-    tmp_path: Path, nothing_left: None
-) -> None:
+async def test_a_call_over_a_socket_is_played_late_by_the_way_and_kept(nothing_left: None) -> None:
     """The application echoes what it hears."""
     got: list[str] = []
 
@@ -600,8 +597,6 @@ async def test_a_call_over_a_socket_is_played_late_by_the_way_and_kept(
         played = player.sound()
         # Two ways of 40 ms or more, and the jitter buffer.
         assert np.flatnonzero(np.abs(played) > 1000)[0] >= 8 * (2 * 40 + 40)
-        call.save_played(tmp_path / "played.wav")
-        assert (tmp_path / "played.wav").stat().st_size == 44 + 2 * len(played)
     finally:
         await call.close()
         await server.close()

@@ -162,6 +162,21 @@ async def test_calls_come_and_go_and_their_number_stays() -> None:
             await callers.close()
 
 
+async def test_with_messages_lost_all_calls_are_set_up_and_the_server_has_those_alive() -> None:
+    async with endpoint() as (server, host):
+        callers = Callers((HOST, port_of(server, "UDP")), 100, [SILENCE], loss=0.05)
+        try:
+            assert (await callers.fill(8))["up"] == 8
+            standing = callers.standing()
+            assert standing == {"up": 8, "all": 8, "placed": 8, "hung_up": 0}
+            assert len(server.lines) == 8
+            assert await callers.empty() == {"left": 0}
+            assert (callers.standing()["up"], callers.standing()["hung_up"]) == (0, 8)
+            await asyncio.wait_for(host.talks[7].over.wait(), HANGS_S)
+        finally:
+            await callers.close()
+
+
 async def test_refusals_are_counted_and_whether_they_say_when_to_try_again() -> None:
     host = ToneHost()
     host.full = True
@@ -272,7 +287,7 @@ HELD = HeapUsage(malloc_bytes=90 << 20, small_blocks=500_000, objects=160_000, r
 def soaked(grown: int = 0, **after: Any) -> Soak:
     """What 400 calls and as many again after the first part leave, `grown` bytes of it."""
     last = replace(HELD, malloc_bytes=HELD.malloc_bytes + grown)
-    result = Soak("echo", 20, 5.0, before=SAMPLE, reports=[{"cut": 0}])
+    result = Soak("echo", 20, 5.0, before=SAMPLE, reports=[{"cut": 0, "refused": {}}])
     result.rests = [Rest(400, 32.0, SAMPLE, HELD), Rest(1200, 32.0, replace(SAMPLE, **after), last)]
     return result
 
@@ -291,6 +306,29 @@ def test_a_soak_fails_on_what_is_left_behind(left: str) -> None:
     result = soaked(**{left: getattr(SAMPLE, left) + 1})
     assert result.left_behind[left] == 1
     assert not result.passed
+
+
+def missed(result: Soak) -> list[str]:
+    assert result.passed == all(check.passed for check in result.checks)
+    return [check.name for check in result.checks if not check.passed]
+
+
+def test_a_soak_fails_on_each_thing_that_is_amiss() -> None:
+    assert missed(soaked()) == []
+    refused, cut, lines, memory, orphans, restless = (soaked() for _ in range(6))
+    refused.reports.append({"cut": 0, "refused": {"503": 1}})
+    cut.reports.append({"cut": 1, "refused": {}})
+    lines.series = [replace(SAMPLE, lines=n, alive=(99, 101)) for n in (99, 101, 102, 98)]
+    memory.rests[-1] = replace(memory.rests[-1], sample=replace(SAMPLE, rss_mb=221.0))
+    orphans.faults = ["ERROR Task was destroyed but it is pending!"]
+    restless.rests[-1] = replace(restless.rests[-1], settled_s=None)
+    assert missed(refused) == ["INVITEs refused"]
+    assert missed(cut) == ["calls cut"]
+    assert missed(lines) == ["lines in use are calls alive"]
+    assert "2 of 4" in next(c.found for c in lines.checks if not c.passed)
+    assert missed(memory) == ["memory at rest"]
+    assert missed(orphans) == ["tasks without an owner"]
+    assert missed(restless) == ["at rest after"]
 
 
 def test_few_calls_prove_nothing() -> None:

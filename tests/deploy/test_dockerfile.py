@@ -141,8 +141,8 @@ def test_the_image_with_engines_for_a_cpu_has_what_make_cpu_installs() -> None:
 
 def test_the_versions_of_what_torch_needs_are_the_locks(tmp_path: Path) -> None:
     (run,) = (rest for stage, i, rest in STEPS if (stage, i) == ("locks", "RUN"))
-    (script,) = re.findall(r"sed -n '(.+)' /tmp/locks/requirements.lock", run)
-    lock = str(ROOT / "requirements.lock")
+    (script,) = re.findall(r"sed -n '(.+)' /tmp/locks/deploy/requirements.lock", run)
+    lock = str(DEPLOY / "requirements.lock")
     done = subprocess.run(["sed", "-n", script, lock], capture_output=True, text=True, check=True)
     versions = done.stdout.splitlines()
     assert {f"torch=={cpu_torch.locked_version()}"} <= set(versions)
@@ -151,7 +151,9 @@ def test_the_versions_of_what_torch_needs_are_the_locks(tmp_path: Path) -> None:
 
 
 def locked_names() -> set[str]:
-    return set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    return set(
+        re.findall(r"^([\w.-]+)==", (DEPLOY / "requirements.lock").read_text(), re.MULTILINE)
+    )
 
 
 def test_pip_installs_into_the_environment_that_it_is_told(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_what_pip_audit_says_is_not_taken_for_more_than_it_is(
         f"if (answer := {answer!r}) is not None:\n    Path(sys.argv[-1]).write_text(answer)\n"
     )
     done = subprocess.run(
-        [sys.executable, str(AUDIT), "requirements.lock"],
+        [sys.executable, str(AUDIT), "deploy/requirements.lock"],
         capture_output=True,
         text=True,
         check=False,

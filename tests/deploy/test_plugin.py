@@ -180,6 +180,7 @@ def test_a_server_hears_and_speaks_with_it_in_workers(plugged: Path) -> None:
         assert server.pid not in imported(plugged)["offhook_morse"]
 
 
+@pytest.mark.slow
 def test_an_agent_of_it_answers_calls(plugged: Path) -> None:
     """The server imports the agent, and no engine; the doctor what describes it."""
     folder = plugged.parent

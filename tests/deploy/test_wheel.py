@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BENCHMARKS = tomllib.loads((ROOT / "benchmarks/pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 DECLARED = {"base": PROJECT["project"]["dependencies"], **EXTRAS, **PROJECT["dependency-groups"]}
-TESTED = [extra for extra in EXTRAS if not (ROOT / f"requirements-{extra}.lock").exists()]
+TESTED = [extra for extra in EXTRAS if not (ROOT / f"deploy/requirements-{extra}.lock").exists()]
 """Extras that are installed here."""
 NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
 """Listed by packages that never import them here."""
@@ -157,6 +157,7 @@ def test_the_wheel_has_every_file(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"offhook"}
 
 
+@pytest.mark.slow
 def test_the_benchmarks_are_a_wheel_of_their_own(tmp_path: Path) -> None:
     """With all their files, and found by `offhook bench` where they are installed."""
     without = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")

@@ -255,8 +255,8 @@ class _Conversation:
             ("response_failed", (response, "code", "words")),
             ("mcp_tools", (self._one(self._lists), [tool])),
             ("mcp_tools_failed", (self._one(self._lists), "no answer")),
-            ("mcp_call_done", (self._one(self._calls), "found")),
-            ("mcp_call_failed", (self._one(self._calls), fault)),
+            ("mcp_called", (self._one(self._calls), "found")),
+            ("mcp_called", (self._one(self._calls), fault)),
             ("dtmf", ("5", 1)),
         )
         name, arguments = chance.choice(reports)

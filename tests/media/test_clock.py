@@ -16,7 +16,7 @@ from offhook.media.clock_io import (
     PHASES,
     PacketClock,
 )
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg
 from offhook.media.pcm import SAMPLES_IN
 from tests.support.listening import Listening
 
@@ -41,12 +41,6 @@ class SilentLeg(Leg):
 
     def send_message(self, text):
         return False
-
-    def statistics(self):
-        return LegStatistics()
-
-    async def hang_up(self, reason):
-        self.close(reason)
 
 
 class Handle:

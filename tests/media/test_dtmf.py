@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.media.dtmf import DIGIT_TICKS, DIGITS, MAX_QUEUED, DtmfError, DtmfQueue
+from offhook.media.telephone_tones.dtmf import DIGIT_TICKS, DIGITS, MAX_QUEUED, DtmfError, DtmfQueue
 
 
 def ticks(keys):

@@ -21,8 +21,8 @@ from benchmarks.media.keys import (
     with_noise,
     with_speech,
 )
-from offhook.media.dtmf_detector import LONGEST, DtmfDetector
 from offhook.media.pcm import RATE_IN, SAMPLES_IN
+from offhook.media.telephone_tones.dtmf_detector import LONGEST, DtmfDetector
 
 SPEECH = Path(__file__).parents[2].parent / "shared" / "speech"
 

@@ -15,7 +15,7 @@ from offhook.media.leg import (
     LegStatistics,
 )
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, SAMPLES_OUT
-from offhook.media.tones import digit_frequencies, repeat
+from offhook.media.telephone_tones.tones import digit_frequencies, repeat
 from tests.support.listening import Listening
 from tests.support.waiting import HANGS_S
 
@@ -35,12 +35,6 @@ class CountingLeg(Leg):
 
     def send_message(self, text):
         return False
-
-    def statistics(self):
-        return LegStatistics()
-
-    async def hang_up(self, reason):
-        self.close(reason)
 
 
 @pytest.fixture

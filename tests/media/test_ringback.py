@@ -7,7 +7,7 @@ import pytest
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT
 from offhook.media.ringback import EARLY_GAP_S, EARLY_PAUSE_S, Ringback
-from offhook.media.tones import repeat
+from offhook.media.telephone_tones.tones import repeat
 
 OURS, THEIRS = 425, 620
 TICK_S = 0.02

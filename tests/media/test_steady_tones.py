@@ -9,7 +9,7 @@ from benchmarks.answers.scenes import music, silence, tone
 from benchmarks.answers.voices import trimmed, voices_of
 from benchmarks.speech.noises import at_power
 from offhook.media.pcm import RATE_IN, SAMPLES_IN
-from offhook.media.steady_tones import SteadyTones, Tone
+from offhook.media.telephone_tones.steady_tones import SteadyTones, Tone
 
 
 def tones_in(sound: np.ndarray) -> list[Tone]:

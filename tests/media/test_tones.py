@@ -5,9 +5,9 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 
-from offhook.media.dtmf import DIGIT_TICKS, DIGITS, DtmfTick
 from offhook.media.pcm import RATE_OUT, SAMPLES_OUT, dbfs
-from offhook.media.tones import EU, US, dtmf, play
+from offhook.media.telephone_tones.dtmf import DIGIT_TICKS, DIGITS, DtmfTick
+from offhook.media.telephone_tones.tones import EU, US, dtmf, play
 
 FULL_SCALE_SINE_DBFS = -3.01
 

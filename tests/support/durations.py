@@ -101,29 +101,35 @@ class _Finder:
         """The outermost function that is looked at."""
         self._bindings: list[tuple[str, ast.expr, ast.expr]] = []
         """Function, target, value."""
-        functions: list[tuple[str, Function]] = []
-        self._collect(module, "", functions)
+        self._returns: list[tuple[str, str, ast.expr]] = []
+        """Outermost function, function, value."""
+        self._waiting: list[tuple[str, Function, ast.Call | ast.BinOp]] = []
+        """What may say how long a function waits: outermost function, function, and that."""
+        self._collect(module, ())
         before = None
         while before != self._kinds:
             before = dict(self._kinds)
             for within, target, value in self._bindings:
                 self._within = within
                 self._bind(target, value)
-            for within, function in functions:
+            for within, name, value in self._returns:
                 self._within = within
-                for node in ast.walk(function):
-                    if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
-                        self._note(("", function.name), self.kind(node.value))
-        for within, function in functions:
+                self._note(("", name), self.kind(value))
+        for within, function, node in self._waiting:
             self._within = within
-            self._learn_wait(function)
+            self._learn_wait(function, node)
 
     # --- what is measured ---
 
-    def _collect(self, node: ast.AST, within: str, functions: list[tuple[str, Function]]) -> None:
+    def _collect(self, node: ast.AST, functions: tuple[Function, ...]) -> None:
+        """`functions` are those around it, the outermost first."""
         if isinstance(node, Function):
-            within = within or f"{node.name}:{node.lineno}"
-            functions.append((within, node))
+            functions = (*functions, node)
+        within = f"{functions[0].name}:{functions[0].lineno}" if functions else ""
+        if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
+            self._returns += [(within, function.name, node.value) for function in functions]
+        elif isinstance(node, ast.Call | ast.BinOp):
+            self._waiting += [(within, function, node) for function in functions]
         bound: list[tuple[ast.expr, ast.expr]] = []
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -139,19 +145,18 @@ class _Finder:
                 bound = [(target, value)]
         self._bindings += [(within, *each) for each in bound]
         for child in ast.iter_child_nodes(node):
-            self._collect(child, within, functions)
+            self._collect(child, functions)
 
-    def _learn_wait(self, function: Function) -> None:
+    def _learn_wait(self, function: Function, node: ast.Call | ast.BinOp) -> None:
+        limit = None
+        if isinstance(node, ast.Call):
+            limit = self._limit(node)
+        elif self.kind(node.left) is Kind.INSTANT:
+            limit = node.right
         given = [*function.args.args, *function.args.kwonlyargs]
         names = [arg.arg for arg in given if arg.arg not in ("self", "cls")]
-        for node in ast.walk(function):
-            limit = None
-            if isinstance(node, ast.Call):
-                limit = self._limit(node)
-            elif isinstance(node, ast.BinOp) and self.kind(node.left) is Kind.INSTANT:
-                limit = node.right
-            if limit is not None and (name := _name(limit)) in names:
-                self._waits.setdefault(function.name, (names.index(name), name))
+        if limit is not None and (name := _name(limit)) in names:
+            self._waits.setdefault(function.name, (names.index(name), name))
 
     def _bind(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):

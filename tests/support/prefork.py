@@ -1,8 +1,8 @@
 """Servers that tests start are forked from a process that has imported what they are made of, which
 takes longer than most tests.
 
-`subprocess.Popen` of `python -m offhook serve` asks that process for a child, which becomes our own
-and starts the command as Python would. Where anything else about it is unusual, it is started as
+`subprocess.Popen` of `python -m offhook` asks that process for a child, which becomes our own and
+starts the command as Python would. Where anything else about it is unusual, it is started as
 always.
 """
 
@@ -26,16 +26,18 @@ from loguru import logger
 from offhook.processes.child_io import _end_with
 from tests.support.environment import environment
 
-SERVE = [sys.executable, "-m", "offhook", "serve"]
+OFFHOOK = [sys.executable, "-m", "offhook"]
 MODULES = (
     "offhook.web.app.cli.main",
     "offhook.web.config.config",
     "offhook.web.edge.processes_io",
     "offhook.web.edge.server_io",
     "offhook.web.workers.engines.machine_io",
+    "offhook.web.workers.gateway_io",
+    "offhook.web.workers.worker_io",
     "offhook.web.http.logs_io",
 )
-"""What the command imports."""
+"""What its commands import."""
 READ_LATE = ("OFFHOOK_", "PYTEST_", "PYTHONPATH", "TMPDIR")
 """Beginnings of the names of variables that mean nothing to a module being imported."""
 REQUEST_BYTES = 1 << 18
@@ -101,7 +103,7 @@ def _start(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -
     ends_with_us = getattr(preexec_fn, "func", None) is _end_with
     usual = (
         not isinstance(args, str)
-        and list(args)[: len(SERVE)] == SERVE
+        and list(args)[: len(OFFHOOK)] == OFFHOOK
         and (preexec_fn is None or ends_with_us)
         and not of["pass_fds"]
         and template().fits(variables)

@@ -5,11 +5,9 @@ order, takes the disorder as an option of its far end.
 """
 
 import asyncio
-import wave
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Protocol
@@ -253,11 +251,3 @@ class FarEndCall:
         """Until all has been said, or the call is over."""
         while self.far_end.saying and not self.ended.is_set():
             await asyncio.sleep(0.01)
-
-    def save_played(self, path: Path) -> None:
-        """All that the caller heard, from the stream's first tick on."""
-        with wave.open(str(path), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(self.far_end.rate)
-            file.writeframes(self.far_end.player.sound().tobytes())

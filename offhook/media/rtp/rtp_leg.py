@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from offhook.media.codecs.codec import Decoder, Encoder
-from offhook.media.dtmf import DtmfError, DtmfQueue, DtmfTick
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, SAMPLES_OUT, Pcm
@@ -24,7 +23,8 @@ from offhook.media.rtp.rtcp import Bye, RemoteReport, RtcpError, RtcpSession, Se
 from offhook.media.rtp.rtp import RtpError, RtpPacket
 from offhook.media.rtp.sender import AudioSender, new_sender
 from offhook.media.rtp.telephone_event import EventReceiver
-from offhook.media.tones import dtmf
+from offhook.media.telephone_tones.dtmf import DtmfError, DtmfQueue, DtmfTick
+from offhook.media.telephone_tones.tones import dtmf
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 

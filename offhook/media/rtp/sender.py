@@ -20,10 +20,10 @@ import numpy as np
 
 from offhook.media import native
 from offhook.media.codecs.codec import Encoder
-from offhook.media.dtmf import DtmfTick
 from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
 from offhook.media.rtp.rtp import RtpPacket, uint16_add, uint32_add
 from offhook.media.rtp.telephone_event import EventSender
+from offhook.media.telephone_tones.dtmf import DtmfTick
 
 SILENCE_TICKS = 15
 """Ticks of silence encoded and sent after speech, 300 ms, unless the encoder enters DTX sooner."""

@@ -22,9 +22,9 @@ import struct
 from collections import deque
 from typing import NamedTuple
 
-from offhook.media.dtmf import DIGITS, TONE_TICKS, DtmfTick
 from offhook.media.pcm import PACKET_MS
 from offhook.media.rtp.rtp import RtpPacket, uint32_add, uint32_diff
+from offhook.media.telephone_tones.dtmf import DIGITS, TONE_TICKS, DtmfTick
 
 END = 0x80
 """The end bit, beside the volume (RFC 4733 §2.3.3)."""

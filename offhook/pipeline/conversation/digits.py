@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from offhook.media.dtmf import DIGITS as KEYS
+from offhook.media.telephone_tones.dtmf import DIGITS as KEYS
 
 INTER_KEY_MS = 2000
 """Pause in ms that ends an entry of unknown length."""

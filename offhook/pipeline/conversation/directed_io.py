@@ -65,6 +65,8 @@ class ResponseRequest(DataFrame):
     max_tokens: int | None = None
     spoken: bool = True
     """Whether it is spoken; otherwise it is text only."""
+    words: str = ""
+    """Text of the response, which the agent is then not asked for; "": it is asked."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,12 @@ class RequestGate(FrameProcessor):
     async def _begin(self, request: ResponseRequest) -> None:
         if request.response_id != self._direction.wanted:
             return  # cancelled meanwhile
+        if request.words:
+            await self.push_frame(request)
+            await self.push_frame(LLMFullResponseStartFrame())
+            await self.push_frame(LLMTextFrame(request.words))
+            await self.push_frame(LLMFullResponseEndFrame())
+            return
         agent = self._next
         if isinstance(agent, LLMService):
             given = LLMSettings()

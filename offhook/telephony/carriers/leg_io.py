@@ -15,11 +15,11 @@ from loguru import logger
 from offhook.media import native
 from offhook.media.codecs.codec import CodecError
 from offhook.media.codecs.opus import OpusSettings
-from offhook.media.dtmf import DIGITS, DtmfError, DtmfQueue
 from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
 from offhook.media.rtp.quality import mos
+from offhook.media.telephone_tones.dtmf import DIGITS, DtmfError, DtmfQueue
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.streams.sound_in import SoundIn
 from offhook.telephony.carriers.streams.sound_out import SoundOut

@@ -14,7 +14,7 @@ from offhook.media.files.formats import FileError
 from offhook.media.files.sound_io import read_sound
 from offhook.media.pcm import SAMPLES_OUT, Pcm
 from offhook.media.ringback import Ringback
-from offhook.media.tones import play, repeat
+from offhook.media.telephone_tones.tones import play, repeat
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.trunks.trunks import RINGBACK, TONES, Trunk
 

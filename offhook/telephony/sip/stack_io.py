@@ -21,7 +21,7 @@ from offhook.telephony.sip.network.transport_io import Transports
 from offhook.telephony.sip.network.udp_io import LocalAddresses, listening_hosts
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.trace import Trace
-from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
+from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE, is_keep_alive
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.telephony.sip.user_agent import UserAgent, UserAgentEvent
 
@@ -110,6 +110,8 @@ class SipStack:
     def _received(self, data: bytes, flow: Flow) -> None:
         now, dropped = monotonic(), self.agent.access.dropped
         self.agent.receive(data, flow, now)
+        if is_keep_alive(data):
+            return
         noise = self.agent.access.dropped != dropped
         if not noise or now >= self._noise_traced_at + NOISE_TRACE_INTERVAL_S:
             self._record(data, flow, sent=False)

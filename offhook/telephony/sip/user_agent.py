@@ -34,6 +34,7 @@ from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import MessageError, Request, Response, parse_message
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.latest_flows import LatestFlows, Party
 from offhook.telephony.sip.network.next_hops import NextHops
 from offhook.telephony.sip.sessions.dialog import Dialog
 from offhook.telephony.sip.sessions.dialog_requests import KNOWN
@@ -51,7 +52,7 @@ from offhook.telephony.sip.transactions.transactions import (
     ResponseReceived,
     Transactions,
 )
-from offhook.telephony.sip.trunks.keep_alive import KeepAlives
+from offhook.telephony.sip.trunks.keep_alive import KeepAlives, is_keep_alive
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.registrations import RegistrationChanged, Registrations
 from offhook.telephony.sip.trunks.trunk_servers import TrunkServers
@@ -117,6 +118,7 @@ class UserAgent:
             self._transactions, self.counts, servers.is_server, flow_to, later_flows
         )
         self.routes = SessionRoutes()
+        self._flows = LatestFlows()
         self.next_hops = NextHops(flow_to, lambda hop: self._events.append(Locate(hop)))
         known = self._transactions.table.follows
         self.access = AccessPolicy(settings, self.routes.of_request, known)
@@ -144,7 +146,8 @@ class UserAgent:
 
     def receive(self, data: bytes, flow: Flow, now: float) -> None:
         """Process one received message. Never raises."""
-        if not data.strip(b"\r\n\0"):  # a keep-alive (RFC 5626 §3.5.1) or similar
+        if is_keep_alive(data):
+            self._flows.seen(flow, None)
             return
         sender = self._sender
         try:
@@ -160,6 +163,8 @@ class UserAgent:
             self._transactions.receive(message, flow, now)
         else:
             self.counts.add_request(message.method if message.method in KNOWN else "other")
+            if self._flows.is_known(flow):
+                self._flows.seen(flow, Party.of_request(message))
             decision = self.access.authorize(message, flow, now)
             if isinstance(decision, Refusal):
                 sender.respond_stateless(message, flow, decision.status, "", decision.headers)
@@ -223,7 +228,7 @@ class UserAgent:
         if trunk is not None and trunk.password:
             digest = DigestClient(trunk.username, trunk.password, trunk.realm)
         settings = _session_settings(self._settings, trunk, ring_seconds)
-        route = SessionRoute(self._sender, self.next_hops, flow, trunk)
+        route = SessionRoute(self._sender, self.next_hops, self._flows, flow, trunk)
         session = Session.outgoing(
             route,
             target,
@@ -247,7 +252,7 @@ class UserAgent:
         digest = None
         if we_called and trunk.password:
             digest = DigestClient(trunk.username, trunk.password, trunk.realm)
-        route = SessionRoute(self._sender, self.next_hops, flow, trunk)
+        route = SessionRoute(self._sender, self.next_hops, self._flows, flow, trunk)
         settings = _session_settings(self._settings, trunk)
         session = Session.restored(route, dialog, we_called, settings, now, digest)
         self.routes.add(route, session)
@@ -360,7 +365,7 @@ class UserAgent:
                 return
             replaced = found
         trunk = self.access.trunk_of(request, flow)
-        route = SessionRoute(self._sender, self.next_hops, flow, trunk)
+        route = SessionRoute(self._sender, self.next_hops, self._flows, flow, trunk)
         contact = self.addresses.contact(flow, trunk)
         settings = _session_settings(self._settings, trunk)
         session = Session.incoming(route, transaction, request, contact, settings, now)
@@ -372,7 +377,8 @@ class UserAgent:
     def _handle_response(
         self, transaction: ClientTransaction, response: Response, now: float
     ) -> None:
-        self._sender.answered(transaction)
+        if not self._sender.answered(transaction, response, now):
+            return
         if route := self.routes.of(response.call_id, response.from_.tag):
             route.of.responses.receive(transaction, response, now)
             self._process_session(route)

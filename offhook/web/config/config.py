@@ -34,20 +34,20 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.engines import Asr, Engines, Tts, TurnTaking
-from offhook.web.config.environment import overrides
-from offhook.web.config.faults import faults_of, mistaken_types, placed
 from offhook.web.config.flows import Flow
 from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
-from offhook.web.config.names import misread_names
 from offhook.web.config.programs import Realtime, Speech
+from offhook.web.config.reading.environment import overrides
+from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
+from offhook.web.config.reading.names import misread_names
+from offhook.web.config.reading.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.config.records import Records
 from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
-from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope
 from offhook.web.http.logs import Log as Log
 

@@ -15,11 +15,11 @@ from pydantic import (
 
 from offhook.pipeline.conversation.call_variables import known_names, unknown_names
 from offhook.web.config.collect import NOTE
-from offhook.web.config.faults import faults_of, mistaken_types, nearest, placed
-from offhook.web.config.names import misread_names
+from offhook.web.config.reading.faults import faults_of, mistaken_types, nearest, placed
+from offhook.web.config.reading.names import misread_names
+from offhook.web.config.reading.toml_text import KeyPath, read_toml
 from offhook.web.config.section import Section
 from offhook.web.config.targets import checked_target
-from offhook.web.config.toml_text import KeyPath, read_toml
 from offhook.web.config.tools import schema_of
 
 MAX_FLOW_BYTES = 1_000_000

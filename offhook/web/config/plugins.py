@@ -8,8 +8,8 @@ from pydantic import BaseModel, ValidationError
 from offhook.pipeline.conversation.agents.kinds import kinds
 from offhook.pipeline.speech.errors import EngineError
 from offhook.web.config.config import Agent, Config, ConfigError
-from offhook.web.config.faults import faults_of, placed
-from offhook.web.config.toml_text import KeyPath
+from offhook.web.config.reading.faults import faults_of, placed
+from offhook.web.config.reading.toml_text import KeyPath
 
 Settings = TypeVar("Settings", bound=BaseModel)
 

@@ -12,9 +12,9 @@ from loguru import logger
 from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext, Fallback, Shared
 from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
+from offhook.pipeline.conversation.call.silences import SilenceStep
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.call_variables import filled
-from offhook.pipeline.conversation.silences import SilenceStep
 from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.agents import DEFAULT, NOTE
 from offhook.web.config.agents import Agent as AgentSettings

@@ -170,7 +170,7 @@ def forget_now(
     """Deletes what is known of a person from the store, the disk and the bucket; returns what that
     was, and how many recordings are in the bucket until it can be reached. Blocks. Raises
     StoreError."""
-    from offhook.web.records.writer_io import report_faults
+    from offhook.web.records.writing.writer_io import report_faults
 
     forgotten, faults, waiting = store.deletion.forget_for_good(number_or_id, time.time(), bucket)
     report_faults(faults)

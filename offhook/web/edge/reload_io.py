@@ -11,8 +11,8 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.engines import Tts
-from offhook.web.config.faults import faults_of
 from offhook.web.config.programs import Speech
+from offhook.web.config.reading.faults import faults_of
 from offhook.web.config.server import Server
 from offhook.web.edge.builder.changes import changes
 from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_realtime

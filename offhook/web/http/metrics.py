@@ -195,6 +195,12 @@ def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Met
     return family
 
 
+def _begin(metric: Counter | Histogram, labels: Iterable[str]) -> None:
+    """Shows the series of these labels from the start, also those that have counted nothing."""
+    for label in labels:
+        metric.labels(label)
+
+
 class RecordingMetrics:
     """What becomes of recordings, on this machine and in their bucket."""
 
@@ -237,149 +243,145 @@ class Metrics:
         overloaded: Callable[[], bool] = lambda: False,
     ) -> None:
         self.registry = CollectorRegistry()
-        registry = self.registry
-        ProcessCollector(registry=registry)
-        self.calls = Gauge("offhook_calls_in_progress", "Calls now", registry=registry)
-        self.calls_total = Counter(
-            "offhook_calls_ended_total", "Calls ended", ["reason"], registry=registry
+        ProcessCollector(registry=self.registry)
+        self._count_calls()
+        self._count_records()
+        self._count_turns()
+        self._count_agents()
+        self._measure_responses()
+        self._watch(
+            (
+                "offhook_tick_lateness_seconds",
+                "99th percentile of how late packets left, last ten seconds",
+                lambda: lateness_ms() / 1000,
+            ),
+            (
+                "offhook_overloaded",
+                "1 while new calls are refused because packets of those in progress leave late",
+                overloaded,
+            ),
+            ("offhook_tasks", "Tasks of the event loop", task_count),
+            (
+                "offhook_tasks_unended",
+                "Tasks that go on though their owners have cancelled them",
+                unended,
+            ),
         )
-        self.calls_failed = Counter(
+        malformed = self._counter(
+            "offhook_stun_malformed_total",
+            "Datagrams to the ports of WebRTC that are no STUN, though they look like it",
+        )
+        on_malformed_stun(malformed.inc)
+        self.registry.register(LegCollector(legs))
+        self._losses: LossCollector | None = None
+
+    def _counter(self, name: str, description: str, labels: Iterable[str] = ()) -> Counter:
+        return Counter(name, description, labels, registry=self.registry)
+
+    def _watch(self, *gauges: tuple[str, str, Callable[[], float]]) -> None:
+        """Adds gauges, which are read on each scrape: name, description, what reads it."""
+        for name, description, read in gauges:
+            Gauge(name, description, registry=self.registry).set_function(read)
+
+    def _count_calls(self) -> None:
+        """Adds the counters of calls and their ends."""
+        self.calls = Gauge("offhook_calls_in_progress", "Calls now", registry=self.registry)
+        self.calls_total = self._counter("offhook_calls_ended_total", "Calls ended", ["reason"])
+        self.calls_failed = self._counter(
             "offhook_calls_failed_total",
             "Calls ended against everybody's will, also counted as ended",
             ["reason"],
-            registry=registry,
         )
-        self.refused = Counter(
-            "offhook_calls_refused_total", "Calls refused", ["reason"], registry=registry
-        )
-        self.recordings = RecordingMetrics(registry)
-        self.records_lost = Counter(
+        self.refused = self._counter("offhook_calls_refused_total", "Calls refused", ["reason"])
+        _begin(self.calls_failed, FAILURES)
+        _begin(self.refused, REFUSALS)
+
+    def _count_records(self) -> None:
+        """Adds the counters of what is kept of calls."""
+        self.recordings = RecordingMetrics(self.registry)
+        self.records_lost = self._counter(
             "offhook_records_lost_total",
             "Entries of calls that could neither be written to the database nor to the disk",
-            registry=registry,
         )
-        self.records_written = Counter(
-            "offhook_records_written_total",
-            "Entries of calls written to the database",
-            registry=registry,
+        self.records_written = self._counter(
+            "offhook_records_written_total", "Entries of calls written to the database"
         )
-        self.analyses = Counter(
+        self.analyses = self._counter(
             "offhook_analyses_total",
             "Analyses of calls by what came of them; retry: the model failed, and is asked again",
             ["outcome"],
-            registry=registry,
         )
-        for outcome in ("success", "failure", "unknown", "done", "error", "retry"):
-            self.analyses.labels(outcome)
-        malformed = Counter(
-            "offhook_stun_malformed_total",
-            "Datagrams to the ports of WebRTC that are no STUN, though they look like it",
-            registry=registry,
+        _begin(self.analyses, ("success", "failure", "unknown", "done", "error", "retry"))
+
+    def _count_turns(self) -> None:
+        """Adds the counters of callers' turns and sound."""
+        self.turns = self._counter("offhook_turns_total", "Turns of callers")
+        self.interruptions = self._counter(
+            "offhook_interruptions_total", "Replies that callers cut"
         )
-        on_malformed_stun(malformed.inc)
-        self.turns = Counter("offhook_turns_total", "Turns of callers", registry=registry)
-        self.interruptions = Counter(
-            "offhook_interruptions_total", "Replies that callers cut", registry=registry
-        )
-        self.false_interruptions = Counter(
+        self.false_interruptions = self._counter(
             "offhook_false_interruptions_total",
             "Pauses of the agent that turned out to be for nothing",
-            registry=registry,
         )
-        self.noisy_lines = Counter(
+        self.noisy_lines = self._counter(
             "offhook_noise_suppressed_total",
             "Times that the noise suppression of a call was switched on",
-            registry=registry,
         )
-        self.quiet_callers = Counter(
-            "offhook_callers_amplified_total",
-            "Times that a quiet caller was amplified",
-            registry=registry,
+        self.quiet_callers = self._counter(
+            "offhook_callers_amplified_total", "Times that a quiet caller was amplified"
         )
-        self._count_agents()
+
+    def _measure_responses(self) -> None:
+        """Adds the histograms of the response time."""
         self.response = Histogram(
             "offhook_response_seconds",
             "From the caller's last sound to the agent's first packet",
             buckets=LATENCY_BUCKETS,
-            registry=registry,
+            registry=self.registry,
         )
         self.span = Histogram(
             "offhook_response_span_seconds",
             "Part of the response time that ends with the event named",
             ["span"],
             buckets=LATENCY_BUCKETS,
-            registry=registry,
+            registry=self.registry,
         )
-        for stamp in STAMPS[1:]:
-            self.span.labels(stamp)
-        for why in REFUSALS:
-            self.refused.labels(why)
-        for failure in FAILURES:
-            self.calls_failed.labels(failure)
-        lateness = Gauge(
-            "offhook_tick_lateness_seconds",
-            "99th percentile of how late packets left, last ten seconds",
-            registry=registry,
-        )
-        lateness.set_function(lambda: lateness_ms() / 1000)
-        shedding = Gauge(
-            "offhook_overloaded",
-            "1 while new calls are refused because packets of those in progress leave late",
-            registry=registry,
-        )
-        shedding.set_function(overloaded)
-        tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
-        tasks.set_function(task_count)
-        left = Gauge(
-            "offhook_tasks_unended",
-            "Tasks that go on though their owners have cancelled them",
-            registry=registry,
-        )
-        left.set_function(unended)
-        registry.register(LegCollector(legs))
-        self._losses: LossCollector | None = None
+        _begin(self.span, STAMPS[1:])
 
     def _count_agents(self) -> None:
         """Adds the counters of what agents do."""
-        self.handoffs = Counter(
+        self.handoffs = self._counter(
             "offhook_agent_handoffs_total",
             "Times that an agent has handed a call over to another one",
-            registry=self.registry,
         )
-        self.language_changes = Counter(
+        self.language_changes = self._counter(
             "offhook_language_changes_total",
             "Calls that went on in another language of their agent",
             ["language"],
-            registry=self.registry,
         )
-        self.tokens = Counter(
+        self.tokens = self._counter(
             "offhook_model_tokens_total",
             "Tokens of language models, as their servers report them; those that were in a "
             "server's cache are counted as input too",
             ["model", "kind"],
-            registry=self.registry,
         )
-        self.cost = Counter(
+        self.cost = self._counter(
             "offhook_model_cost_total",
             "What these tokens cost, by the prices of the configuration",
             ["model"],
-            registry=self.registry,
         )
-        self.answers_dropped = Counter(
+        self.answers_dropped = self._counter(
             "offhook_agent_answers_dropped_total",
             "Answers that a language model began in a pause of the caller for nothing",
-            registry=self.registry,
         )
-        self.characters_dropped = Counter(
+        self.characters_dropped = self._counter(
             "offhook_agent_characters_dropped_total",
             "Characters of these answers that the voice had prepared",
-            registry=self.registry,
         )
-        self.agent_errors = Counter(
+        self.agent_errors = self._counter(
             "offhook_agent_errors_total",
             "Failures of agents' language models and tools, by what was done about them",
             ["kind", "action"],
-            registry=self.registry,
         )
         for fault, action in FAULT_ACTIONS:
             self.agent_errors.labels(fault, action)
@@ -418,11 +420,9 @@ class Metrics:
         outcomes: Iterable[str],
     ) -> Callable[[str], None]:
         """Registers a gauge of whether calls are saved and a counter of those that continue."""
-        saving = Gauge(saved, saved_help, registry=self.registry)
-        saving.set_function(lambda: float(saves()))
-        counter = Counter(continued, continued_help, ["outcome"], registry=self.registry)
-        for outcome in outcomes:
-            counter.labels(outcome)
+        self._watch((saved, saved_help, lambda: float(saves())))
+        counter = self._counter(continued, continued_help, ["outcome"])
+        _begin(counter, outcomes)
         return lambda outcome: counter.labels(outcome).inc()
 
     def add_ice_port(self, port: IcePort) -> None:
@@ -453,14 +453,12 @@ class Metrics:
             registry=self.registry,
         )
         sip.hooks.on_setup = setup.observe
-        self._packets = Counter(
+        self._packets = self._counter(
             "offhook_sip_packets_refused_total",
             "Packets of media that were not believed, of calls that have ended",
             ["reason"],
-            registry=self.registry,
         )
-        for reason in ("source", "srtp"):
-            self._packets.labels(reason)
+        _begin(self._packets, ("source", "srtp"))
         self.registry.register(PhoneCollector(sip))
 
     def count_call(self, leg: SipLeg) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from offhook.media.leg import Leg
 from offhook.pipeline.conversation.call_io import Agent, Call
-from offhook.pipeline.conversation.directed_io import Direction, ResponseRequest
+from offhook.pipeline.conversation.directed_io import Direction, FunctionTool, ResponseRequest
 from offhook.pipeline.speech.synthesizer import MIN_SPEED, VoiceOptions
-from offhook.web.realtime.chat import context_of
+from offhook.web.realtime.chat import context_of, listed
 from offhook.web.realtime.clients import Clients
 from offhook.web.realtime.conversation.actions import (
     Action,
@@ -79,8 +79,12 @@ class CallActions:
         self._side = SideRequests(conversation, self.perform, mcp)
 
     def attach(self, call: Call, agent: Agent) -> None:
-        """Has the actions done with this call."""
+        """Has the actions done with this call. The tools of the agent's configuration are offered
+        to its model beside those of the session."""
         self._call, self._agent, self._leg = call, agent, call.leg
+        own = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
+        self._side.offer(own)
+        self._conversation.offer_tools([listed(tool) for tool in own])
 
     async def close(self) -> None:
         """Cancels what runs beside the call."""
@@ -140,6 +144,7 @@ class CallActions:
             instructions=action.instructions,
             max_tokens=None if limit == "inf" else limit,
             spoken=action.modalities == ("audio",),
+            words="" if action.items or action.instructions else self._agent.greeting,
         )
         self._speak_with(action.voice)
         self._call.responses.request(request)

@@ -7,6 +7,7 @@ from typing import Any
 from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 
+from offhook.pipeline.conversation.directed_io import FunctionTool as OwnTool
 from offhook.pipeline.conversation.directed_io import function_tool
 from offhook.web.config.mcp import function_name
 from offhook.web.realtime.conversation.actions import Generate
@@ -21,6 +22,7 @@ from offhook.web.realtime.protocol.items import (
     McpApprovalRequest,
     McpApprovalResponse,
     McpCallItem,
+    McpListedTool,
     OutputAudio,
     OutputText,
     SystemMessage,
@@ -135,6 +137,12 @@ def usage_of(usage: LLMTokenUsage | None) -> Usage:
         cached_text_tokens=usage.cache_read_input_tokens or 0,
         output_text_tokens=usage.completion_tokens,
     )
+
+
+def listed(tool: OwnTool) -> McpListedTool:
+    """Returns a tool of the agent's own as MCP servers list theirs."""
+    schema = tool.to_default_dict()["parameters"]
+    return McpListedTool(name=tool.name, description=tool.description, input_schema=schema)
 
 
 def context_of(action: Generate) -> LLMContext:

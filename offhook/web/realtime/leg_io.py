@@ -179,9 +179,6 @@ class SocketLeg(Leg):
     def statistics(self) -> LegStatistics:
         return LegStatistics(packets_received=self._packets)
 
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)
-
 
 def _samples(pcm: Pcm, rate: int) -> int:
     """At 16 kHz, rounded up."""

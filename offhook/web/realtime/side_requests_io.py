@@ -1,20 +1,24 @@
-"""What runs beside a session's call: responses that no line plays, and requests to MCP servers."""
+"""What runs beside a session's call: responses that no line plays, requests to MCP servers, and the
+agent's own tools."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
+from pipecat.services.llm_service import FunctionCallParams
 
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call_io import Agent, Call
-from offhook.pipeline.conversation.directed_io import Inference
+from offhook.pipeline.conversation.directed_io import FunctionTool, Inference
 from offhook.pipeline.speech.script.script_io import open_speech
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.web.realtime.chat import context_of, usage_of
 from offhook.web.realtime.conversation.actions import Action, Generate, ListMcpTools, McpCall
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
+from offhook.web.realtime.conversation.mcp import OF_AGENT
 from offhook.web.realtime.leg_io import SocketLeg
 from offhook.web.realtime.protocol.items import McpToolError
 from offhook.web.speech_api.http.synthesis_io import spoken
@@ -45,6 +49,10 @@ class SideRequests:
         self._conversation, self._perform, self._mcp = conversation, perform, mcp
         self._tasks = TaskSet()
         self._responses: dict[str, asyncio.Task[None]] = {}
+        self._functions: dict[str, FunctionTool] = {}
+        """The agent's own tools, by name."""
+        self._own: dict[str, set[asyncio.Task[None]]] = {}
+        """Those that run, by the responses that call them."""
 
     async def close(self) -> None:
         """Cancels all tasks and closes the connections to MCP servers."""
@@ -55,8 +63,47 @@ class SideRequests:
     def list_tools(self, action: ListMcpTools) -> None:
         self._tasks.spawn(self._list_tools(action), f"MCP list {action.item_id}")
 
+    def offer(self, functions: Sequence[FunctionTool]) -> None:
+        """Runs these when the model calls tools of the agent's own."""
+        self._functions = {function.name: function for function in functions}
+
     def call_tool(self, action: McpCall) -> None:
-        self._tasks.spawn(self._call_tool(action), f"MCP call {action.item_id}")
+        if action.tool is not OF_AGENT:
+            self._tasks.spawn(self._call_tool(action), f"MCP call {action.item_id}")
+            return
+        task = self._tasks.spawn(self._call_own(action), f"tool {action.name}")
+        running = self._own.setdefault(action.response_id, set())
+        running.add(task)
+        task.add_done_callback(lambda task: self._forget(action.response_id, task))
+
+    def _forget(self, response_id: str, task: asyncio.Task[None]) -> None:
+        running = self._own[response_id]
+        running.discard(task)
+        if not running:
+            del self._own[response_id]
+
+    async def _call_own(self, action: McpCall) -> None:
+        """Runs a tool of the agent's own, which tells the call's events itself."""
+        result: Any = None
+        follows = True
+
+        async def keep(given: Any, *, properties: Any = None) -> None:
+            nonlocal result, follows
+            result, follows = given, properties is None or properties.run_llm is not False
+
+        arguments = json.loads(action.arguments or "{}")
+        of_pipeline: Any = None  # which our tools do not ask for
+        handler = self._functions[action.name].handler
+        assert handler is not None
+        await handler(
+            FunctionCallParams(
+                *(action.name, action.item_id, arguments),
+                *(of_pipeline, of_pipeline, of_pipeline),
+                result_callback=keep,
+            )
+        )
+        output = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        self._perform(self._conversation.mcp_called(action.item_id, output, follows=follows))
 
     async def _list_tools(self, action: ListMcpTools) -> None:
         listed = NO_MCP if self._mcp is None else await self._mcp.list_tools(action.tool)
@@ -69,10 +116,7 @@ class SideRequests:
         called: str | McpToolError = NO_MCP
         if self._mcp is not None:
             called = await self._mcp.call(action.tool, action.name, action.arguments)
-        if isinstance(called, McpToolError):
-            self._perform(self._conversation.mcp_call_failed(action.item_id, called))
-        else:
-            self._perform(self._conversation.mcp_call_done(action.item_id, called))
+        self._perform(self._conversation.mcp_called(action.item_id, called))
 
     def respond(self, action: Generate, call: Call, agent: Agent, voice: VoiceOptions) -> None:
         """Generates a response that is not part of the conversation; where `call` has a WebSocket
@@ -82,7 +126,10 @@ class SideRequests:
         self._responses[action.response_id] = task
 
     def cancel(self, response_id: str) -> bool:
-        """Cancels a response; returns whether there is one of this id."""
+        """Cancels a response, and the agent's tools that the response with this id calls; returns
+        whether it is one of these here."""
+        for call in self._own.get(response_id, ()):
+            call.cancel()
         task = self._responses.pop(response_id, None)
         if task is not None:
             task.cancel()

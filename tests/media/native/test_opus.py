@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from offhook.media import native
 from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
-from offhook.media.dtmf import DIGITS
 from offhook.media.rtp.receiver import AudioReceiver
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat
 from offhook.media.rtp.sender import AudioSender
+from offhook.media.telephone_tones.dtmf import DIGITS
 from tests.media.native.paths import Twins, both, needs_compiled
 from tests.media.native.test_packets import TICK_S, Line, same, tick, tone
 

@@ -14,10 +14,10 @@ from offhook.media import native, pcm
 from offhook.media.codecs import conceal, opus
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
-from offhook.media.dtmf import DIGITS
 from offhook.media.rtp import jitter, receiver, rtcp, sender, stretch
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
+from offhook.media.telephone_tones.dtmf import DIGITS
 from offhook.signaling.ice import port_io
 from offhook.telephony.carriers.streams import media_form, packets
 from offhook.telephony.sip.media import rtp_reader_io

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from aiortc.rtp import RtcpPacket, RtcpRrPacket, RtcpSrPacket
 
-from offhook.media.dtmf import MAX_QUEUED
 from offhook.media.leg import LegError
 from offhook.media.pcm import dbfs
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
+from offhook.media.telephone_tones.dtmf import MAX_QUEUED
 from tests.media.lines import CN, EVENT, FULL, G722, NARROW, PCMU, WIDE, Line, loudest, tone
 from tests.support.listening import Listening
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from offhook.media.codecs.g711 import PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
-from offhook.media.dtmf import DtmfQueue
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
 from offhook.media.rtp.sender import KEEP_ALIVE_TICKS, SILENCE_TICKS, AudioSender
 from offhook.media.rtp.telephone_event import EventReceiver
+from offhook.media.telephone_tones.dtmf import DtmfQueue
 
 TICK = 0.02
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.media import keys
-from offhook.media.dtmf import DIGIT_TICKS, DIGITS, DtmfQueue
 from offhook.media.rtp.rtp import RtpPacket, uint32_add
 from offhook.media.rtp.telephone_event import MAX_REMEMBERED_PRESSES, EventReceiver, EventSender
+from offhook.media.telephone_tones.dtmf import DIGIT_TICKS, DIGITS, DtmfQueue
 
 PT = 101
 

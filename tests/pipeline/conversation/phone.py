@@ -28,7 +28,7 @@ from benchmarks.servers.scripted import (
     ScriptedRecognizerStream,
     ScriptedSynthesizer,
 )
-from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
+from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.events import Event
@@ -77,9 +77,6 @@ class PhoneLeg(Leg):
 
     def send_message(self, text: str) -> bool:
         return False
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
 
     def _may(self) -> None:
         if self.refuses:

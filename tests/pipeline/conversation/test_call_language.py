@@ -6,8 +6,7 @@ import pytest
 
 from benchmarks.servers.scripted import ScriptedSynthesizer, ScriptedSynthesizerStream
 from offhook.media.pcm import Pcm
-from offhook.pipeline.conversation.call_io import Agent, Call
-from offhook.pipeline.conversation.call_language import (
+from offhook.pipeline.conversation.call.call_language import (
     TABLE,
     CallLanguage,
     Evidence,
@@ -15,9 +14,10 @@ from offhook.pipeline.conversation.call_language import (
     detected,
     telling_words,
 )
+from offhook.pipeline.conversation.call.silences import SilenceStep
+from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.events import AgentTurn, LanguageChanged
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
-from offhook.pipeline.conversation.silences import SilenceStep
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
 from tests.pipeline.conversation.phone import Answerer, Words, WordsStream, phone_call

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.media.dtmf import DIGITS as KEYS
+from offhook.media.telephone_tones.dtmf import DIGITS as KEYS
 from offhook.pipeline.conversation.digits import (
     INTER_KEY_ASKED_MS,
     INTER_KEY_MS,

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from offhook.media.end_reason import End
 from offhook.media.pcm import Pcm
+from offhook.pipeline.conversation.call.silences import Silences, SilenceStep
 from offhook.pipeline.conversation.call_io import Agent
 from offhook.pipeline.conversation.events import AgentTurn, CallEnded, CallerTurn, Interrupted
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
-from offhook.pipeline.conversation.silences import Silences, SilenceStep
 from tests.pipeline.conversation.phone import COUNT, Answerer, Words, phone_call
 
 STILL_THERE = SilenceStep(0.2, "Are you still there?")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from benchmarks.calls.noisy_words import LEAD_S, CallResult, call, last_loud, line
+from benchmarks.calls.recordings.noisy_words import LEAD_S, CallResult, call, last_loud, line
 from benchmarks.speech.recordings import read_16k, speech_folder
 from benchmarks.speech.transcript import words
 from offhook.media.pcm import RATE_IN, Pcm, dbfs

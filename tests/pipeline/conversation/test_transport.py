@@ -38,7 +38,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.transports.base_transport import TransportParams
 from pipecat.workers.runner import WorkerRunner
 
-from offhook.media.leg import Leg, LegError, LegStatistics
+from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_OUT, SAMPLES_IN, SAMPLES_OUT
 from offhook.pipeline.conversation.transport_io import (
     FRAME_MS,
@@ -76,12 +76,6 @@ class ScriptedLeg(Leg):
     def send_message(self, text):
         self.messages.append(json.loads(text))
         return True
-
-    def statistics(self):
-        return LegStatistics()
-
-    async def hang_up(self, reason):
-        self.close(reason)
 
 
 class Ear(FrameProcessor):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import SAMPLES_OUT
-from offhook.media.tones import repeat
+from offhook.media.telephone_tones.tones import repeat
 from offhook.telephony.carriers.streams.stream import Congested, Format
 from tests.support.listening import Listening
 from tests.telephony.carriers.carrier import STARTED, Call, Line, ScriptedStream, spoken, told

@@ -61,8 +61,8 @@ class Peer:
 
     def __init__(self, transport: str, send: Callable[[bytes], None], local: tuple[str, int]):
         self.transport = transport
-        self.port = local[1]
-        self.uri = f"sip:far@{HOST}:{self.port}"
+        self.host, self.port = local
+        self.uri = f"sip:far@{self.host}:{self.port}"
         self.contact = f"<{self.uri}>"
         self.log: list[Request | Response] = []
         """All that came, in order."""
@@ -167,7 +167,7 @@ class Peer:
             cseq = self.cseq
         tag = self.their_tag if to_tag is None else to_tag
         fields = Headers()
-        via = f"SIP/2.0/{self.transport} {HOST}:{self.port};branch="
+        via = f"SIP/2.0/{self.transport} {self.host}:{self.port};branch="
         fields.add("Via", via + (branch or f"z9hG4bKfar{next(numbers)}") + ";rport")
         for route in self.routes:
             fields.add("Route", route)
@@ -293,13 +293,15 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def udp_peer(sip: SipEndpoint | None = None) -> AsyncIterator[Peer]:
+async def udp_peer(
+    sip: SipEndpoint | None = None, local: str = HOST, remote: str = HOST
+) -> AsyncIterator[Peer]:
     """One that calls `sip`, or waits to be called."""
     transport, protocol = await asyncio.get_running_loop().create_datagram_endpoint(
-        _Datagrams, local_addr=(HOST, 0)
+        _Datagrams, local_addr=(local, 0)
     )
     if sip is not None:
-        protocol.remote = HOST, port_of(sip, "UDP")
+        protocol.remote = remote, port_of(sip, "UDP")
     assert protocol.peer is not None
     try:
         yield protocol.peer

@@ -193,7 +193,7 @@ def test_who_calls_too_often_is_not_listened_to():
 
 def test_keep_alives_are_not_messages():
     ua = agent()
-    for data in (b"", b"\r\n\r\n", b"\r\n", b"\0"):
+    for data in (b"", b"\r\n\r\n", b"\r\n", b"\0", b"jaK\0"):
         ua.receive(data, PBX, 0)
     assert ua.counts.malformed == 0
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from offhook.web.config.config import Config, ConfigError, load
-from offhook.web.config.faults import faults_of, fields_of
-from offhook.web.config.toml_text import read_toml
+from offhook.web.config.reading.faults import faults_of, fields_of
+from offhook.web.config.reading.toml_text import read_toml
 
 
 @pytest.fixture(autouse=True)

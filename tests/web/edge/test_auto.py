@@ -114,6 +114,7 @@ async def hears(client: Client) -> str:
 
 
 @pytest.mark.usefixtures("loopback")
+@pytest.mark.slow
 async def test_a_model_comes_while_the_server_takes_calls(hub: Hub, said: list[str]) -> None:
     hub.bytes_per_second = 3 << 20
     async with serving() as (client, edge):

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.web.records import writer_io
 from offhook.web.records.entries import Entry, Happened, Recorded
 from offhook.web.records.search import Search
-from offhook.web.records.spool import entries_of, lines_of
-from offhook.web.records.spool_file_io import SpoolFile
 from offhook.web.records.store import CallStore, Writer
-from offhook.web.records.writer_io import StoreWriter
+from offhook.web.records.writing import writer_io
+from offhook.web.records.writing.spool import entries_of, lines_of
+from offhook.web.records.writing.spool_file_io import SpoolFile
+from offhook.web.records.writing.writer_io import StoreWriter
 from tests.support.environment import environment
 from tests.support.waiting import wait_until
 from tests.web.records.conftest import Postgres, emptied
@@ -116,7 +116,7 @@ import sys, time
 from pathlib import Path
 from tests.web.records.made_calls import *
 from offhook.web.records.store import CallStore
-from offhook.web.records.writer_io import StoreWriter
+from offhook.web.records.writing.writer_io import StoreWriter
 
 writer = StoreWriter(CallStore(sys.argv[1]), HERE, Path(sys.argv[2]), words=True)
 writer.start()

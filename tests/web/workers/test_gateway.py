@@ -353,6 +353,7 @@ async def test_of_several_workers_one_may_be_lost(tmp_path: Path, started: list[
     await servers[1].down()
 
 
+@pytest.mark.slow
 async def test_a_gateway_may_be_the_worker_of_another(started: list[int]) -> None:
     async with gateway() as inner, gateway(asr_url=inner.url, tts_url=inner.url) as outer:
         file = await outer.speak(QUESTION)
@@ -392,6 +393,7 @@ def lines(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
 
 
+@pytest.mark.slow
 async def test_the_command_listens_at_several_places_and_logs_requests_as_json(
     tmp_path: Path,
 ) -> None:

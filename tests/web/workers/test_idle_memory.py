@@ -30,8 +30,9 @@ pytestmark = pytest.mark.skipif(
 def running(
     folder: Path, says: str, *command: str, **settings: str
 ) -> AbstractContextManager[tuple[int, str]]:
-    """The process and the address of an `offhook`, once it `says` where it is."""
-    return running_python(folder, says, "-m", "offhook", *command, **settings)
+    """The process and the address of an `offhook`, once it `says` where it is. With -u it is not
+    forked from a process that has imported more than it needs."""
+    return running_python(folder, says, "-u", "-m", "offhook", *command, **settings)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from offhook.media.answer_status import Result
 from offhook.media.pcm import PACKET_MS, Pcm, dbfs
-from offhook.media.steady_tones import SteadyTones
+from offhook.media.telephone_tones.steady_tones import SteadyTones
 from offhook.pipeline.conversation.answering.phrases import heard_in
 from offhook.pipeline.conversation.answering.tones import Sign, ToneSigns
 

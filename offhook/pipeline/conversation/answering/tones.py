@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 
-from offhook.media.steady_tones import Tone
+from offhook.media.telephone_tones.steady_tones import Tone
 
 SILENCE_MS = 200
 """Silence that follows a machine's beep."""

@@ -7,8 +7,8 @@ from typing import Any
 from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 
+from offhook.pipeline.conversation.call.silences import SilenceStep
 from offhook.pipeline.conversation.directed_io import Direction, Infer
-from offhook.pipeline.conversation.silences import SilenceStep
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.conversation.turns.utterance_feed import UserAudioListener
 from offhook.pipeline.speech.errors import EngineError

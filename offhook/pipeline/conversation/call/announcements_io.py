@@ -14,8 +14,8 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call.agent import IDLE_S, Agent, Engines
 from offhook.pipeline.conversation.call.call_pipeline_io import CallPipeline
 from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
+from offhook.pipeline.conversation.call.silences import Silences
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, excuses, sentence
-from offhook.pipeline.conversation.silences import Silences
 from offhook.pipeline.conversation.transport_io import HeardFrame
 from offhook.pipeline.conversation.turns.user_turn_io import UserTurnController
 
@@ -95,7 +95,7 @@ class Announcements:
             self.pipeline.stt.queue(TTSSpeakFrame(text))
             self.pipeline.stt.queue(spoken)
         else:
-            await self._speak(text, spoken)
+            await self._speak(TTSSpeakFrame(text), spoken)
         with suppress(TimeoutError):
             async with asyncio.timeout(SENTENCE_S):
                 await spoken.heard.wait()
@@ -103,8 +103,14 @@ class Announcements:
     async def say_whole(self, text: str, within_s: float) -> bool:
         """Speak a text that nobody may interrupt; return whether it was played to its end, within
         so many seconds."""
-        playout, spoken = self._playout, HeardFrame()  # not set if it is dropped
-        before, self.has_unspoken = playout.sent, False
+        before, self.has_unspoken = self._playout.sent, False
+        spoken = HeardFrame()  # not set if it is dropped
+        played = await self._speak_whole(TTSSpeakFrame(text), spoken, within_s)
+        return played and self._playout.sent > before and not self.has_unspoken
+
+    async def _speak_whole(self, text: TTSSpeakFrame, spoken: HeardFrame, within_s: float) -> bool:
+        """Speak a text that nobody may interrupt; return whether it was heard within so many
+        seconds."""
         self.hearing.agent.interruptible = False
         try:
             await self._speak(text, spoken)
@@ -114,10 +120,10 @@ class Announcements:
             return False
         finally:
             self.hearing.agent.interruptible = True
-        return playout.sent > before and not self.has_unspoken
+        return True
 
-    async def _speak(self, text: str, spoken: HeardFrame) -> None:
-        await self._agent.processor.push_frame(TTSSpeakFrame(text))
+    async def _speak(self, text: TTSSpeakFrame, spoken: HeardFrame) -> None:
+        await self._agent.processor.push_frame(text)
         await self._agent.processor.push_frame(spoken)
 
     def excuse(self, occasion: Occasion) -> None:
@@ -154,16 +160,10 @@ class Announcements:
         over it."""
         if not self._agent.notice:
             return
+        notice = TTSSpeakFrame(self._agent.notice, append_to_context=False)
         spoken = HeardFrame()
         spoken.interruptible = False
-        self.hearing.agent.interruptible = False
-        notice = TTSSpeakFrame(self._agent.notice, append_to_context=False)
-        await self._agent.processor.push_frame(notice)
-        await self._agent.processor.push_frame(spoken)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SENTENCE_S):
-                await spoken.heard.wait()
-        self.hearing.agent.interruptible = True
+        await self._speak_whole(notice, spoken, SENTENCE_S)
 
     async def greet(self, context: LLMContext) -> None:
         """Speak the fixed greeting; returns when it was played or interrupted."""
@@ -174,7 +174,7 @@ class Announcements:
             self.hearing.agent.interruptible = False
             greeted: Any = {"role": "assistant", "content": self._agent.greeting}
             context.add_message(greeted)
-        await self._speak(self._agent.greeting, spoken)
+        await self._speak(TTSSpeakFrame(self._agent.greeting), spoken)
         await self.greeted.wait()
         self.hearing.agent.interruptible = True
 

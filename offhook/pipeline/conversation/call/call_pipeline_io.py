@@ -28,8 +28,8 @@ from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 
 from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.pipeline.conversation.agent_slot_io import AgentBeginsFrame, AgentSlot
 from offhook.pipeline.conversation.call.agent import Agent, Engines
+from offhook.pipeline.conversation.call.agent_slot_io import AgentBeginsFrame, AgentSlot
 from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
 from offhook.pipeline.conversation.events import CallerTyped
 from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi, with_functions

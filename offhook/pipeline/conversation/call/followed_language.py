@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from offhook.media.leg import Leg
 from offhook.pipeline.conversation.call.agent import Agent, Engines
-from offhook.pipeline.conversation.call_language import CallLanguage, detected
+from offhook.pipeline.conversation.call.call_language import CallLanguage, detected
 from offhook.pipeline.conversation.events import Event, LanguageChanged
 from offhook.pipeline.conversation.services_io import OffhookTTS
 

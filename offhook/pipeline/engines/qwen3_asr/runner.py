@@ -87,17 +87,13 @@ class Runner:
     ) -> None:
         """With `alone`, a batch of one stream uses kernels that occupy the whole GPU (`cuda_step`);
         at most one of two models on a GPU may do so. `tokens`: in the largest prefill."""
-        self.model = model
-        self.streams = streams
-        self.pages = pages
+        self.model, self.streams, self.pages = model, streams, pages
         config = model.config
         weight = next(model.parameters())
         device, dtype = weight.device, weight.dtype
         self.device = device
         self._cuda = device.type == "cuda"
-        self._graphs = graphs
-        self._pick = pick
-        self._tokens = tokens
+        self._graphs, self._pick, self._tokens = graphs, pick, tokens
         self.eos_ids = frozenset(config.eos_ids)
         self._eos = torch.tensor(config.eos_ids, device=device)
         slots = streams + 1
@@ -129,7 +125,11 @@ class Runner:
             torch.zeros(streams + 1, dtype=torch.int64, pin_memory=self._cuda) for _ in range(2)
         ]
         self._step = 0
-        sizes = self._sizes(tokens)
+        self._make_stages(tokens)
+
+    def _make_stages(self, tokens: int) -> None:
+        """`tokens`: in the largest prefill."""
+        device, sizes = self.device, self._sizes(tokens)
         self.mel_stage = Stage(
             "mel", self._run_mel, _mel_layout, sizes["mel"], device, uncleared="pcm"
         )

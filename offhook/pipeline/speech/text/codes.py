@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from offhook.pipeline.speech.text.digit_groups import CALL_WORDS, split
-from offhook.pipeline.speech.text.english_tables import NEVER_APART, UNITS
-from offhook.pipeline.speech.text.language_tables import UNIT_IDS
+from offhook.pipeline.speech.text.english.english_tables import NEVER_APART, UNITS
+from offhook.pipeline.speech.text.languages.language_tables import UNIT_IDS
 from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.word_lists import words
 

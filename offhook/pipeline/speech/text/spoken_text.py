@@ -13,10 +13,10 @@ from functools import partial
 from importlib.util import find_spec
 
 from offhook.pipeline.speech.streams.languages import UNKNOWN
-from offhook.pipeline.speech.text.language_tables import LANGUAGES
+from offhook.pipeline.speech.text.english.spoken_english import read_english
+from offhook.pipeline.speech.text.languages.language_tables import LANGUAGES
 from offhook.pipeline.speech.text.markup import IPA_BEGINS
 from offhook.pipeline.speech.text.reading import NeedsMoreText, Reading
-from offhook.pipeline.speech.text.spoken_english import read_english
 from offhook.pipeline.speech.text.written_words import WordCutter, Written, first_letter
 
 
@@ -186,7 +186,7 @@ def _reader(language: str) -> Callable[[Reading], str]:
         return read_english
     if language in LANGUAGES:
         # Its packages come with the engines that speak it.
-        from offhook.pipeline.speech.text.spoken_languages import read_language
+        from offhook.pipeline.speech.text.languages.spoken_languages import read_language
 
         return partial(read_language, LANGUAGES[language])
     return lambda reading: reading.word

@@ -4,7 +4,7 @@ alphabets as English spells them."""
 import re
 import unicodedata
 
-from offhook.pipeline.speech.text.english_numbers import VULGAR, fraction
+from offhook.pipeline.speech.text.english.english_numbers import VULGAR, fraction
 from offhook.pipeline.speech.text.word_lists import table
 
 _PUNCTUATION = str.maketrans(

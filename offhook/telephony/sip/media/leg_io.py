@@ -11,9 +11,9 @@ from time import monotonic
 from typing import Literal, Protocol
 
 from offhook.media.codecs.opus import OpusSettings
-from offhook.media.dtmf import DtmfError, DtmfQueue
 from offhook.media.leg import LegError
 from offhook.media.rtp.rtp_leg import RtpLeg
+from offhook.media.telephone_tones.dtmf import DtmfError, DtmfQueue
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
 from offhook.telephony.sip.media.keying import Profile
 from offhook.telephony.sip.media.latch import SDP_ONLY, Address, MediaSources

@@ -5,7 +5,7 @@ application/dtmf, the bare digit, and audio/telephone-event, the payload of RFC 
 the others.
 """
 
-from offhook.media.dtmf import DIGITS
+from offhook.media.telephone_tones.dtmf import DIGITS
 from offhook.telephony.sip.messages.message import Request
 
 DTMF_RELAY = "application/dtmf-relay"

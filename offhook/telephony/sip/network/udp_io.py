@@ -15,8 +15,6 @@ from offhook.telephony.sip.messages.flow import Flow
 DATAGRAM_BYTES = 65_535
 UDP_BATCH = 32
 """Datagrams read from one socket before others get their turn."""
-MIN_DATAGRAM_BYTES = 16
-"""Shorter datagrams are keep-alives of phones behind a NAT: line breaks, zeros, "jaK"."""
 RECEIVE_BUFFER_BYTES = 1024 * 1024
 """Kernel receive buffer of a UDP socket: bursts of some hundred messages."""
 LOST = (errno.EAGAIN, errno.ENOBUFS, errno.EMSGSIZE, errno.EPERM)
@@ -102,8 +100,6 @@ class UdpSocket:
             except BlockingIOError:
                 return
             except OSError:  # an ICMP error for an earlier datagram
-                continue
-            if size < MIN_DATAGRAM_BYTES:
                 continue
             remote = address if len(address) == 2 else host_port(address)
             self._on_message(bytes(self._buffer[:size]), Flow("UDP", remote, self.local))

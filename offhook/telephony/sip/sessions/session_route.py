@@ -4,20 +4,28 @@ a connection that is up, or a browser's      that connection (RFC 5923, RFC 7118
 the next hop is an address                   that address
 the next hop is a name                       its resolved address; until then the source of the
                                              far end's INVITE
-an address that the far end has in its Via
-too, and does not send from; or has left;
-or nearer to us than the source of its       that source
-packets, or of another private network, or
-of the other IP version
+the far end's Contact, and its Via names
+another address than it sends from, or
+another port, and asks for responses at
+the one it sends from (rport)
+a proxy's address that is in its Via too,    the source of the far end's requests
+and does not send from there
+an address that the far end has left, or
+that did not answer; or nearer to us than
+the source, or of another private network,
+or of the other IP version
 
-The last rule reaches phones behind a NAT, which give their private address (RFC 3581 §4: `received`
-is not what their Via says). It also keeps a far end from directing us at services of our own
-machine or network, which are private too. A trunk's `contact` decides otherwise. The source is that
-of the last request in order, so that a phone is followed to its next connection.
+The last two reach phones behind a NAT, which give their private address (RFC 3581 §4: `received`
+and `rport` are not what their Via says); it may look near, as of the network that we are in too.
+They also keep a far end from directing us at services of our own machine or network, which are
+private too. A trunk's `contact` decides otherwise. The source is that of the last request in order,
+so that a phone is followed to its next connection.
+
+What is not answered over UDP is sent elsewhere, one after another: see `other_flows`.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import (
     IPv4Address,
@@ -29,8 +37,10 @@ from ipaddress import (
 )
 
 from offhook.telephony.sip.messages.flow import Flow, TransportName
+from offhook.telephony.sip.messages.headers import Via
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.latest_flows import LatestFlows, Party
 from offhook.telephony.sip.network.next_hops import NextHops
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.transactions.message_sender import MessageSender
@@ -58,6 +68,7 @@ class SessionRoute:
         self,
         sender: MessageSender,
         hops: NextHops,
+        flows: LatestFlows,
         flow: Flow,
         trunk: Trunk | None,
     ) -> None:
@@ -66,10 +77,14 @@ class SessionRoute:
         self.trunk = trunk
         self.lost = False
         """The connection of `flow` is gone."""
-        self.claimed = ""
-        """The far end's address as its last request says (RFC 3261 §18.1.1: sent-by)."""
+        self._claimed: Via | None = None
+        """Where the far end's last request says it is (RFC 3261 §18.1.1: sent-by)."""
+        self._direct = True
+        """It has come without a proxy in between."""
         self._left: deque[tuple[str, int]] = deque(maxlen=MAX_LEFT)
         """Where the far end sent from before."""
+        self._silent: deque[tuple[str, int]] = deque(maxlen=MAX_LEFT)
+        """Where a request was not answered that was answered elsewhere."""
         self.session: Session | None = None
         self.invite: Key | None = None
         """Key of the INVITE's transaction, for an inbound call."""
@@ -77,6 +92,8 @@ class SessionRoute:
         """When the session is next to be woken; None if it is not scheduled."""
         self._sender = sender
         self._hops = hops
+        self._flows = flows
+        flows.add(flow)
 
     @property
     def of(self) -> Session:
@@ -85,7 +102,8 @@ class SessionRoute:
         return self.session
 
     def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
-        return self._sender.request(request, self._flow_for(request, hop), now)
+        inside = self if request.to.tag else None
+        return self._sender.request(request, self._flow_for(request, hop), now, inside)
 
     def ack(self, request: Request, hop: Uri) -> None:
         self._sender.ack(request, self._flow_for(request, hop))
@@ -102,18 +120,26 @@ class SessionRoute:
         if self.flow.connection and not self.lost:
             return self.flow
         address = _numeric(hop.host)
+        if address is not None and not self._is_reachable(address):
+            return self.flow
+        way = self._way_to(hop)
+        if way is None or way.remote in self._silent:
+            return self.flow
+        as_given = self.trunk is not None and self.trunk.contact == "as given"
+        if address is not None and way.remote in self._left and not (self.lost or as_given):
+            return self.flow  # a NAT had it there
+        return way
+
+    def _way_to(self, hop: Uri) -> Flow | None:
+        """Return the flow to a next hop, if it is known and can be sent to."""
+        address = _numeric(hop.host)
         if address is None:
             way = self._hops.look_up(hop)
-            return way if way is not None and self._may_lead_to(way.remote[0]) else self.flow
+            return way if way is not None and self._may_lead_to(way.remote[0]) else None
         transport = transport_of(hop, self.flow.transport)
         if transport not in ("UDP", "TCP", "TLS"):  # a browser cannot be connected to
-            return self.flow
-        if not self._is_reachable(address):
-            return self.flow
+            return None
         remote = (address, hop.port or DEFAULT_PORTS[transport])
-        as_given = self.trunk is not None and self.trunk.contact == "as given"
-        if remote in self._left and not (self.lost or as_given):  # where a NAT had it
-            return self.flow
         if transport == self.flow.transport:
             return replace(self.flow, remote=remote, connection=0)
         return self._hops.flow_to(transport, remote)
@@ -135,8 +161,19 @@ class SessionRoute:
                 return True
             case "source":
                 return False
-        behind_nat = address == self.claimed != self.flow.remote[0]
-        return not behind_nat and self._may_lead_to(address)
+        return not self._is_masked(address) and self._may_lead_to(address)
+
+    def _is_masked(self, address: str) -> bool:
+        """Whether the far end's last request shows that a NAT changes the address of a next hop:
+        that of the next hop itself, or of the far end, whose Contact it is."""
+        via = self._claimed
+        host = None if via is None else _numeric(via.host)
+        if via is None or host is None:
+            return False
+        port = via.port or DEFAULT_PORTS["UDP"]
+        symmetric = self.flow.transport == "UDP" and via.rport is not None
+        source = self.flow.remote if symmetric else (self.flow.remote[0], port)
+        return (host, port) != source and (self._direct or host == address)
 
     def _may_lead_to(self, address: str) -> bool:
         theirs, source = ip_address(address), ip_address(self.flow.remote[0])
@@ -150,7 +187,8 @@ class SessionRoute:
         connection after a NAT, a network or a browser's WebSocket has dropped the one before. A
         phone on UDP that uses a connection for one long request (RFC 3261 §18.1.1) is still
         there."""
-        self.claimed = _numeric(request.vias[0].host) or ""
+        vias = request.vias
+        self._claimed, self._direct = vias[0], len(vias) == 1
         contact = next((c.uri for c in request.contacts), request.from_.uri)
         if self.flow.transport == "UDP" != flow.transport == transport_of(contact, "UDP"):
             self._left.clear()
@@ -158,8 +196,12 @@ class SessionRoute:
             return
         if flow.remote != self.flow.remote:
             self._left.append(self.flow.remote)
-        if flow.remote in self._left:
-            self._left.remove(flow.remote)
+        self._is_at(flow)
+
+    def _is_at(self, flow: Flow) -> None:
+        for elsewhere in (self._left, self._silent):
+            if flow.remote in elsewhere:
+                elsewhere.remove(flow.remote)
         self.move(flow)
 
     def connection_lost(self) -> None:
@@ -170,6 +212,33 @@ class SessionRoute:
         connectable = self.flow.transport in ("TCP", "TLS")
         if dialog is not None and connectable and not is_numeric(dialog.next_hop.host):
             self._hops.look_up(dialog.next_hop)
+
+    # --- flow_failover.FarEnd ---
+
+    def other_flows(self, request: Request) -> Sequence[Flow]:
+        """Return where to send a request that is not answered: to the Contact, to the source of the
+        far end's requests, and to where it was last seen at that address. A stranger behind the
+        same NAT must not learn the tags of a call that goes on, so only a BYE goes to a Contact
+        that may be another's, or to a flow that is nobody's by name."""
+        session = self.session
+        if session is None or session.dialog is None:
+            return ()
+        bye, dialog = request.method == "BYE", session.dialog
+        found = [self.flow]
+        way = self._way_to(session.life.requests.next_hop(request))
+        if way is not None and self._may_try(way.remote[0], bye):
+            found.insert(0, way)
+        party = Party.of(dialog.remote.uri, dialog.remote_target)
+        return [*found, *self._flows.later(self.flow, party, unnamed=bye)]
+
+    def _may_try(self, address: str, bye: bool) -> bool:
+        last_resort = bye and (self.trunk is None or self.trunk.contact != "source")
+        return self._is_reachable(address) or (last_resort and self._may_lead_to(address))
+
+    def found(self, flow: Flow, silent: Sequence[Flow]) -> None:
+        """The far end has answered over `flow`, and not over the others."""
+        self._silent.extend(other.remote for other in reversed(silent))
+        self._is_at(flow)
 
     # --- access_policy.Call ---
 
@@ -190,6 +259,7 @@ class SessionRoute:
     def move(self, flow: Flow) -> None:
         """Move the far end to another flow."""
         self.flow, self.lost = flow, False
+        self._flows.add(flow)
 
 
 def flow_address(hop: Uri, usual: TransportName) -> tuple[str, int] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.message import Request, Response, respond
+from offhook.telephony.sip.transactions.flow_failover import FarEnd, FlowFailover
 from offhook.telephony.sip.transactions.large_requests import LargeRequests
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 from offhook.telephony.sip.transactions.transactions import Lines, Transactions
@@ -50,13 +51,20 @@ class MessageSender:
         self._counts = counts
         self._large = LargeRequests(is_target, flow_to)
         self._byes = UndeliveredByes(later_flows)
+        self._failover = FlowFailover()
 
-    def request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
-        """Send a request: over TCP if it is too large for `flow`."""
+    def request(
+        self, request: Request, flow: Flow, now: float, far_end: FarEnd | None = None
+    ) -> ClientTransaction:
+        """Send a request: over TCP if it is too large for `flow`, and over other flows of `far_end`
+        if that is silent."""
         way = self._large.flow_for(request, flow, now)
         transaction = self._transactions.send_request(request, way, now)
         if way != flow:
             self._large.sent_over_tcp(transaction, flow, now)
+        elif far_end is not None and not flow.reliable:
+            self._failover.sent(transaction, far_end, now)
+        self._byes.sent(transaction, now)
         return transaction
 
     def ack(self, request: Request, flow: Flow) -> None:
@@ -86,28 +94,40 @@ class MessageSender:
 
     # --- fallback ---
 
-    def answered(self, transaction: ClientTransaction) -> None:
-        """The request was answered."""
+    def answered(self, transaction: ClientTransaction, response: Response, now: float) -> bool:
+        """The request was answered. Returns whether to accept the response: else it was somebody
+        else's, and the request goes on over another flow."""
         self._large.answered(transaction)
+        self._byes.answered(transaction)
+        way = self._failover.answered(transaction, response, now)
+        if way is not None:
+            self._transactions.resend(transaction, way, now)
+        return way is None
 
     def fall_back(self, transaction: ClientTransaction, now: float) -> bool:
         """Resend an unanswered request over another flow. Returns whether there is one, from which
         a response can be expected."""
-        way = self._large.failed(transaction, now)
+        way = self._large.failed(transaction, now) or self._failover.failed(transaction, now)
         if way is not None:
             self._transactions.resend(transaction, way, now)
         else:
-            self._byes.add(transaction, now)
+            self._byes.failed(transaction, now)
             self._send_byes(now)
         return way is not None
 
     def get_timer(self) -> float | None:
-        timers = self._large.get_timer(), self._byes.get_timer()
+        parts = self._large, self._byes, self._failover
+        timers = (part.get_timer() for part in parts)
         return min((t for t in timers if t is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
         for transaction in self._large.overdue(now):
             self.fall_back(transaction, now)
+        for transaction, way in self._failover.overdue(now):
+            if way is None:
+                self._transactions.time_out(transaction, now)
+            else:
+                self._transactions.resend(transaction, way, now)
         self._send_byes(now)
 
     def _send_byes(self, now: float) -> None:

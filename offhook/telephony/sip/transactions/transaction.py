@@ -261,6 +261,8 @@ class ClientTransaction(Transaction):
         """The user no longer wants a response."""
         self.inner = False
         """A CANCEL of ours, which is not reported to the user."""
+        self.answered_from: tuple[str, int] | None = None
+        """Where the last response came from."""
 
 
 class ServerTransaction(Transaction):

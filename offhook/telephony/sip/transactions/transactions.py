@@ -111,15 +111,16 @@ class Transactions:
         if isinstance(message, Request):
             self._receive_request(message, flow, now)
         elif isinstance(message, Response):
-            self._receive_response(message, now)
+            self._receive_response(message, flow, now)
 
-    def _receive_response(self, response: Response, now: float) -> None:
+    def _receive_response(self, response: Response, flow: Flow, now: float) -> None:
         """Handle a response (§17.1.3, §18.1.2). Unmatched ones are dropped (RFC 6026 §7.2)."""
         if len(response.vias) != 1:
             return  # misrouted (§8.1.3.3)
         transaction = self.table.client(response)
         if transaction is None:
             return
+        transaction.answered_from = flow.remote
         self._step(transaction, response_event(response), now, response)
         proceeding = transaction.state is TransactionState.PROCEEDING
         if proceeding and transaction.cancelled and Timer.CANCEL not in transaction.alarms:
@@ -215,7 +216,13 @@ class Transactions:
         bare = Request(request.method, request.uri, headers, request.body)
         transaction.request = self._with_via(bare, flow, branch)
         transaction.state, transaction.flow, transaction.broken = transaction.first, flow, ""
-        self._start(transaction, now)
+        self.table.add_client(transaction)
+        self._step(transaction, Event.START, now, transaction.request)
+
+    def time_out(self, transaction: ClientTransaction, now: float) -> None:
+        """End the wait for a response to a request, as timer B or F does."""
+        invite = transaction.first is TransactionState.CALLING
+        self._step(transaction, Timer.B if invite else Timer.F, now)
 
     def send_once(self, request: Request, flow: Flow) -> None:
         """Send a request without a transaction, such as the ACK of a 2xx (§13.2.2.4): it is not
@@ -263,12 +270,9 @@ class Transactions:
     ) -> ClientTransaction:
         transaction = ClientTransaction(request, flow, (branch, request.method))
         transaction.inner = inner
-        self._start(transaction, now)
-        return transaction
-
-    def _start(self, transaction: ClientTransaction, now: float) -> None:
         self.table.add_client(transaction)
-        self._step(transaction, Event.START, now, transaction.request)
+        self._step(transaction, Event.START, now, request)
+        return transaction
 
     def _step(
         self,

@@ -14,6 +14,14 @@ KEEP_ALIVE_INTERVAL_S = 25.0
 """Interval: many NATs drop a UDP binding after 30 s of silence (RFC 5626 §4.4.2 uses 24 to 29
 s)."""
 
+MIN_MESSAGE_BYTES = 16
+"""Shorter datagrams are keep-alives of phones behind a NAT: line breaks, zeros, "jaK"."""
+
+
+def is_keep_alive(data: bytes) -> bool:
+    """Return whether a peer has sent a keep-alive and no message."""
+    return len(data) < MIN_MESSAGE_BYTES or not data.strip(b"\r\n\0")
+
 
 class KeepAlives:
     """The flows kept alive, and when each is due; those of calls are due together."""

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from pathlib import Path
 from typing import Literal, Protocol
 
-from offhook.media.tones import EU, US
+from offhook.media.telephone_tones.tones import EU, US
 from offhook.telephony.sip.capture.hep_settings import HepSettings
 from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.headers import NameAddr

@@ -104,7 +104,7 @@ class EvalDoor:
         visit = self._visits.get(request.query.get("visitor", ""))
         if visit is not None:
             leg.sounds, leg.has_answers_spoken = visit.sounds, True
-            leg.is_told = visit.scenario.is_played
+            leg.reports_words = visit.scenario.is_played
             if visit.waits_for_greeting:
                 leg.hold_back()
         try:
@@ -229,7 +229,7 @@ def _report_sentences(leg: EvalLeg) -> Callable[[Event], None]:
 
     def listen(event: Event) -> None:
         if isinstance(event, AgentTurn):
-            if not leg.model_writes and not leg.is_told:
+            if not leg.model_writes and not leg.reports_words:
                 leg.report(event.text)
             leg.model_writes = False
 

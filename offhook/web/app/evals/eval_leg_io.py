@@ -23,7 +23,7 @@ from pipecat.evals.serializer import (
 )
 from pipecat.frames.frames import Frame
 
-from offhook.media.leg import CallInfo, Leg, LegStatistics
+from offhook.media.leg import CallInfo, Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm, dbfs
 from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS
 from offhook.web.app.evals.sounds import Sounds
@@ -67,7 +67,7 @@ class EvalLeg(Leg):
         """What becomes of the caller's sound before it is sent."""
         self.has_answered = False
         """Whether the harness knows all of the agent's last answer."""
-        self.is_told = False
+        self.reports_words = False
         """Whether the harness learns what was heard by `report`, not what the model writes."""
         self.model_writes = False
         """Whether the model has written something since this was set to False."""
@@ -135,7 +135,7 @@ class EvalLeg(Leg):
             return True
         if '"bot-llm-' in text:
             self.model_writes = self.model_writes or '"bot-llm-text"' in text
-            if self.is_told or not self._is_ready:
+            if self.reports_words or not self._is_ready:
                 return True
         return self._send_message(text)
 
@@ -183,9 +183,3 @@ class EvalLeg(Leg):
             data = {"audio": audio, "sampleRate": RATE_OUT}
             message = {"label": "rtvi-ai", "type": EVAL_BOT_AUDIO_TYPE, "data": data}
             self.send_message(json.dumps(message))
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
-
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)

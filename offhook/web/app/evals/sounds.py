@@ -130,10 +130,6 @@ class Sounds:
         the caller has said nothing."""
         return bool(self._answer(self._asked[-1]) if self._asked else self.agent.all)
 
-    def says_something(self, turn: int) -> bool:
-        """Returns whether the caller says something in a turn, or presses keys."""
-        return turn in self._asked
-
     def began(self, since: float) -> float | None:
         """Returns when the agent first began to speak after a moment; None: it did not."""
         return next((begin for begin, _ in self.agent.all if begin >= since), None)

@@ -12,7 +12,7 @@ from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
 from offhook.signaling.smallwebrtc import RequestError
 from offhook.web.config.agents import DEFAULT, Agent
 from offhook.web.config.config import Config
-from offhook.web.config.faults import BARE, faults_of
+from offhook.web.config.reading.faults import BARE, faults_of
 
 BUILDER = "builder"
 """Key of an offer's `requestData` with what the operator's page wants of its call."""

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from offhook.pipeline.speech.entry_points import path_of
-from offhook.web.config.toml_text import read_toml
+from offhook.web.config.reading.toml_text import read_toml
 from offhook.web.config.tools import GROUP
 
 FILE_KEYS = ("instructions_file", "flow", "lexicon")

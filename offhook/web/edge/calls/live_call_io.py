@@ -47,7 +47,7 @@ from offhook.web.edge.resume.saved_call import SavedCall
 from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
-from offhook.web.records.kept_call import KeptCall
+from offhook.web.records.writing.kept_call import KeptCall
 from offhook.web.workers.engines.call_engines_io import CallEngines
 from offhook.web.workers.engines.engines_io import open_synthesizer
 

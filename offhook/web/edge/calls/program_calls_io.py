@@ -9,7 +9,7 @@ from loguru import logger
 
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
-from offhook.media.tones import EU, play
+from offhook.media.telephone_tones.tones import EU, play
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call_io import Call
 from offhook.telephony.call_progress_io import Decision

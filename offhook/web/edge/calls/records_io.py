@@ -22,7 +22,7 @@ from offhook.web.config.server import Recording as RecordingSettings
 from offhook.web.edge.phones import EndedCall
 from offhook.web.http.metrics import Metrics
 from offhook.web.records.entries import Recorded
-from offhook.web.records.kept_call import KeptCall, KeptSound
+from offhook.web.records.writing.kept_call import KeptCall, KeptSound
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.records.bucket.client_io import Bucket
     from offhook.web.records.live_look import LiveLook
     from offhook.web.records.store import CallStore
-    from offhook.web.records.writer_io import StoreWriter
+    from offhook.web.records.writing.writer_io import StoreWriter
 
 ENDED_CALLS = 500
 """Ended phone calls remembered for programs that ask later, about 1 MB; the oldest are dropped."""
@@ -93,7 +93,7 @@ class CallRecords:
         from offhook.web.edge.console.live_feed_io import LiveFeed
         from offhook.web.records.errors import StoreError
         from offhook.web.records.store import CallStore, Writer
-        from offhook.web.records.writer_io import StoreWriter
+        from offhook.web.records.writing.writer_io import StoreWriter
 
         records = config.records
         try:

@@ -22,7 +22,7 @@ from offhook.web.records.bucket.places import timeline_of
 from offhook.web.records.bucket.threads_io import in_own_thread
 from offhook.web.records.deletion import delete_files
 from offhook.web.records.store import CallStore
-from offhook.web.records.writer_io import report_faults
+from offhook.web.records.writing.writer_io import report_faults
 
 SCAN_S = 2.0
 """Interval in s at which the folder is looked through, if nothing is to be uploaded."""

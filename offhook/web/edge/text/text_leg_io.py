@@ -6,7 +6,7 @@ from time import monotonic
 
 import numpy as np
 
-from offhook.media.leg import CallInfo, Leg, LegStatistics
+from offhook.media.leg import CallInfo, Leg
 from offhook.media.pcm import SAMPLES_IN, Pcm
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
@@ -46,9 +46,6 @@ class TextLeg(Leg):
         if said is not None and self.first_word_at is None:
             self.first_word_at = monotonic()
 
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
-
     def send_dtmf(self, digits: str) -> None:
         self.show(f"presses {digits}")
 
@@ -60,6 +57,3 @@ class TextLeg(Leg):
 
     async def resume(self) -> None:
         self.show("takes the caller back")
-
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)

@@ -101,12 +101,14 @@ class ListMcpTools:
 
 @dataclass(frozen=True)
 class McpCall:
-    """Call a tool of an MCP server, then report `mcp_call_done` or `mcp_call_failed`."""
+    """Call a tool of an MCP server, then report `mcp_called`."""
 
     item_id: str
     tool: McpTool
     name: str
     arguments: str
+    response_id: str = ""
+    """The response that calls it; "" for a call that the client has approved."""
 
 
 @dataclass(frozen=True)

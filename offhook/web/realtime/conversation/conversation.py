@@ -40,12 +40,10 @@ from offhook.web.realtime.protocol.conversation_session import ConversationSessi
 from offhook.web.realtime.protocol.frozen import NONE_FROZEN, FrozenFields
 from offhook.web.realtime.protocol.items import (
     FunctionCallOutput,
-    InputText,
     Item,
     McpApprovalResponse,
     McpListedTool,
     McpToolError,
-    UserMessage,
 )
 from offhook.web.realtime.protocol.response_object import ResponseParams, Usage
 from offhook.web.realtime.protocol.server_events import new_id
@@ -117,6 +115,10 @@ class RealtimeConversation:
         """The session has begun: lists the tools of the MCP servers that it begins with."""
         self._mcp.list_tools(self.session.tools)
         return self._out.drain()
+
+    def offer_tools(self, tools: Sequence[McpListedTool]) -> None:
+        """Offer the tools of the agent's own configuration to the model."""
+        self._mcp.offer(tools)
 
     def accept_images(self, images: bool) -> None:
         """Whether the agent that answers understands images; otherwise they are refused."""
@@ -293,15 +295,6 @@ class RealtimeConversation:
         self._responses.start_ready()
         return self._out.drain()
 
-    def user_typed(self, text: str) -> list[Action]:
-        """The user has written something by another way than these events: a turn."""
-        part = InputText(type="input_text", text=text)
-        self._items.add(
-            UserMessage(id=new_id("item"), type="message", role="user", content=(part,))
-        )
-        self._turn_ended(True)
-        return self._out.drain()
-
     def idle(self, at_ms: int) -> list[Action]:
         """Nothing was said since the last response for `idle_timeout_ms`."""
         if self._buffer.idle(at_ms):
@@ -404,19 +397,14 @@ class RealtimeConversation:
         self._responses.start_ready()
         return self._out.drain()
 
-    def mcp_call_done(self, item_id: str, output: str) -> list[Action]:
-        """An MCP tool has returned."""
-        self._mcp_returned(item_id, output, None)
-        return self._out.drain()
-
-    def mcp_call_failed(self, item_id: str, error: McpToolError) -> list[Action]:
-        """A call of an MCP tool failed."""
-        self._mcp_returned(item_id, None, error)
-        return self._out.drain()
-
-    def _mcp_returned(self, item_id: str, output: str | None, error: McpToolError | None) -> None:
+    def mcp_called(
+        self, item_id: str, result: str | McpToolError, *, follows: bool = False
+    ) -> list[Action]:
+        """A call of an MCP tool is over; `follows`: a response to that comes without the client."""
+        output, error = (result, None) if isinstance(result, str) else (None, result)
         if not self._mcp.returned(item_id, output, error):
-            self._responses.mcp_returned(item_id, output, error)
+            self._responses.mcp_returned(item_id, output, error, follows=follows)
+        return self._out.drain()
 
     # --- the end ---
 

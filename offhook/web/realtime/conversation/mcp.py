@@ -1,4 +1,5 @@
-"""Tools of MCP servers: listing them, and calls with or without the client's approval."""
+"""Tools of MCP servers: listing them, and calls with or without the client's approval. The tools of
+the agent's own configuration are shown to clients as those of a server that needs no listing."""
 
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ MAX_REQUESTS = 128
 """Requests for approval that may be unanswered; the oldest is forgotten."""
 MAX_KNOWN = 64
 """MCP servers whose tools are remembered; the oldest are forgotten."""
+OF_AGENT = McpTool(type="mcp", server_label="agent", server_url="agent:", require_approval="never")
+"""Stands for the tools of the agent's own configuration, which each session has."""
 
 
 class McpTools:
@@ -32,10 +35,15 @@ class McpTools:
         """Servers that are being asked for their tools, by the ids of their items."""
         self._known: list[tuple[McpTool, tuple[McpListedTool, ...]]] = []
         """Servers that have listed their tools."""
+        self._of_agent: tuple[McpListedTool, ...] = ()
         self._requests: dict[str, tuple[McpFunction, McpApprovalRequest]] = {}
         """Calls that wait for the client's approval."""
 
     # --- lists ---
+
+    def offer(self, tools: Sequence[McpListedTool]) -> None:
+        """Offer the agent's own tools to the model from the next response on."""
+        self._of_agent = tuple(tools)
 
     def list_tools(self, tools: Sequence[Tool]) -> None:
         """List the tools of the servers that have not listed them."""
@@ -73,14 +81,15 @@ class McpTools:
             self._scope.out.send(f"mcp_list_tools.{what}", item_id=item_id)
             self._scope.items.replace(item.model_copy(update=changes), done=True)
 
-    def functions(self, tools: Sequence[Tool]) -> tuple[McpFunction, ...]:
-        """Return the tools of the MCP servers among `tools`, as far as they are known. A name that
-        is taken gets the label of its server in front."""
+    def functions(self, tools: Sequence[Tool], *, of_agent: bool) -> tuple[McpFunction, ...]:
+        """Return the tools of the MCP servers among `tools`, as far as they are known, and the
+        agent's own if wanted. A name that is taken gets the label of its server in front."""
         taken = {tool.name for tool in tools if not isinstance(tool, McpTool)}
         found = list[McpFunction]()
-        for server, listed in self._known:
-            if server not in tools:
-                continue
+        known = [(server, listed) for server, listed in self._known if server in tools]
+        if of_agent:
+            known.append((OF_AGENT, self._of_agent))
+        for server, listed in known:
             for each in listed:
                 names = map(function_name, (each.name, f"{server.server_label}_{each.name}"))
                 name = next((name for name in names if name not in taken), None)
@@ -115,7 +124,7 @@ class McpTools:
             arguments=arguments,
         )
         response.mcp_call(item)
-        self._scope.out.add(McpCall(item.key, function.server, name, arguments))
+        self._scope.out.add(McpCall(item.key, function.server, name, arguments, response.id))
 
     def answered(self, answer: McpApprovalResponse) -> None:
         """The client has answered a request: make the call that it approves."""

@@ -23,6 +23,9 @@ from offhook.web.realtime.protocol.session_object import EventError
 MAX_OUT_OF_BAND = 8
 """Responses beside the conversation's own at a time; a further one gets the error
 `rate_limit_exceeded`."""
+MAX_TOOL_ROUNDS = 8
+"""Times in a row that a response follows the agent's own tools without being asked for; then the
+model is not asked again until the client or the user's next turn does."""
 MAX_ENDED = 16
 """Ended responses whose playout may still be reported; the oldest ones are forgotten."""
 
@@ -62,6 +65,8 @@ class Responses:
         """Was cancelled; what waits to be played is being dropped."""
         self.voice_is_fixed = False
         """The assistant has spoken."""
+        self._tool_rounds = 0
+        """Responses to the agent's own tools since somebody asked for one."""
 
     @property
     def is_active(self) -> bool:
@@ -94,10 +99,12 @@ class Responses:
                 return
             words = f"the conversation has an active response: {self._active.id}"
             raise EventError(words, "conversation_already_has_active_response")
+        self._tool_rounds = 0
         self._begin(given, own)
 
     def create_automatically(self) -> None:
         """Create the response to a turn of the user's, as soon as none is active."""
+        self._tool_rounds = 0
         self._due = True
         self.create_due()
 
@@ -158,7 +165,8 @@ class Responses:
         items = self._inputs.pop(response.id, None)
         if items is None:
             items = tuple(self.current(item) for item in self._scope.items.context())
-        mcp = self._mcp.functions(response.generate.tools)
+        of_agent = response.in_conversation and not response.own_tools
+        mcp = self._mcp.functions(response.generate.tools, of_agent=of_agent)
         response.generate = replace(response.generate, items=items, mcp=mcp)
         self._scope.out.add(response.generate)
 
@@ -193,10 +201,16 @@ class Responses:
         else:
             self._end(response, ResponseTrigger.GENERATED, None)
 
-    def mcp_returned(self, item_id: str, output: str | None, error: McpToolError | None) -> None:
-        """A call of an MCP tool is over."""
+    def mcp_returned(
+        self, item_id: str, output: str | None, error: McpToolError | None, *, follows: bool
+    ) -> None:
+        """A call of an MCP tool is over. `follows`: a response to its result is created without
+        the client, unless the model goes on calling."""
         for response in tuple(self._running.values()):
             if response.mcp_result(item_id, output, error):
+                if follows and not self._due and self._tool_rounds < MAX_TOOL_ROUNDS:
+                    self._tool_rounds += 1
+                    self._due = True
                 if response.state is ResponseState.CALLING and not response.calls_left:
                     self._end(response, ResponseTrigger.RETURNED, None)
                 return

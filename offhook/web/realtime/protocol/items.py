@@ -7,7 +7,7 @@ import base64
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
 from offhook.web.speech_api.validation import expected
@@ -276,7 +276,6 @@ InputItem = Annotated[
     Message | FunctionCall | FunctionCallOutput | ItemReference, Field(discriminator="type")
 ]
 """Items of `response.create`'s input."""
-ITEM: TypeAdapter[CreatedItem] = TypeAdapter(CreatedItem)
 FIELDS = {
     name
     for model in (

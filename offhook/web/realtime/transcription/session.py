@@ -116,6 +116,11 @@ class Trigger(Enum):
     STOP = auto()
 
 
+def _event(kind: str, **fields: Any) -> Send:
+    """Sends an event of OpenAI's."""
+    return Send(server_events.event(kind, **fields))
+
+
 Handler = Callable[["RealtimeSession"], Iterator[Action]]
 
 
@@ -144,7 +149,7 @@ def _end_turn(session: "RealtimeSession") -> Iterator[Action]:
 
 def _clear(session: "RealtimeSession") -> Iterator[Action]:
     yield from session.drop_item()
-    yield session.event("input_audio_buffer.cleared")
+    yield _event("input_audio_buffer.cleared")
 
 
 def _empty(session: "RealtimeSession") -> Iterator[Action]:
@@ -312,7 +317,7 @@ class RealtimeSession:
             case SessionUpdate(session=Session(audio=Audio(input=changes))):
                 self._choose(Dialect.OPENAI, "a session of vLLM's is set by model")
                 self._set(merged(self._input, changes))
-                yield self.event("session.updated", session=self._session())
+                yield _event("session.updated", session=self._session())
             case Append():
                 yield from self._append(self._input.format.decode(event.audio))
             case Commit():
@@ -427,10 +432,10 @@ class RealtimeSession:
         assert self._current is not None
         item, previous = self._current.id, self._last_id
         self._last_id = item
-        yield self.event("input_audio_buffer.committed", item_id=item, previous_item_id=previous)
+        yield _event("input_audio_buffer.committed", item_id=item, previous_item_id=previous)
         message = server_events.user_message(item)
         for kind in ("conversation.item.added", "conversation.item.done"):
-            yield self.event(kind, previous_item_id=previous, item=message)
+            yield _event(kind, previous_item_id=previous, item=message)
 
     def drop_item(self) -> Iterator[Action]:
         """Drops the item, if there is one."""
@@ -443,13 +448,9 @@ class RealtimeSession:
             self._current = None
             yield Cancel()
 
-    def event(self, kind: str, **fields: Any) -> Send:
-        """Sends an event of OpenAI's."""
-        return Send(server_events.event(kind, **fields))
-
     def _turn_event(self, kind: str, **fields: int) -> Send:
         assert self._current is not None
-        return self.event(f"input_audio_buffer.{kind}", item_id=self._current.id, **fields)
+        return _event(f"input_audio_buffer.{kind}", item_id=self._current.id, **fields)
 
     def _feed(self, pcm: Pcm) -> Iterator[Action]:
         if len(pcm) and self._current is not None:

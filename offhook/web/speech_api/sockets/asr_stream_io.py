@@ -62,29 +62,29 @@ class RecognitionSession:
     def __init__(self, engine: EngineUse) -> None:
         self._engine = engine
         self._queue = UtteranceQueue(ClientUtterance, bounded=False)
-        self._hears: RecognizerStream | None = None
-        self._told = asyncio.Event()
+        self._stream: RecognizerStream | None = None
+        self._progress = asyncio.Event()
         self._in_use = False
 
     async def open(self, recognizer: Recognizer, options: StreamOptions) -> None:
         """Opens the stream. Raises EngineError."""
-        self._hears = await recognizer.open(options)
+        self._stream = await recognizer.open(options)
         self._forward()
 
     async def close(self) -> None:
-        if self._hears is not None:
-            await self._hears.close()
+        if self._stream is not None:
+            await self._stream.close()
 
     def feed(self, pcm: Pcm) -> None:
         """Adds 16 kHz samples."""
         if not len(pcm):
             return
         self._engine.count_audio(len(pcm) / RATE_IN)
-        if self._hears is None:
+        if self._stream is None:
             self._queue.feed(pcm, time.monotonic())
         else:  # which has all that came before
             self._queue.count(len(pcm), time.monotonic())
-            self._hears.feed(pcm)
+            self._stream.feed(pcm)
         self._count_use()
 
     def flush(self) -> None:
@@ -96,8 +96,8 @@ class RecognitionSession:
         """Cancels the utterance in progress, if any."""
         if self._queue.open is not None:
             self._queue.cancel()
-            if self._hears is not None:
-                self._hears.cancel()
+            if self._stream is not None:
+                self._stream.cancel()
             self._count_use()
 
     def _count_use(self) -> None:
@@ -108,14 +108,14 @@ class RecognitionSession:
 
     def _forward(self) -> None:
         """Passes buffered audio to the engine."""
-        if self._hears is None:
+        if self._stream is None:
             return
         for utterance in self._queue:
             while (sound := utterance.next_to_send(sys.maxsize)) is not None:
                 if sound:
-                    self._hears.feed(np.frombuffer(sound, np.int16))
+                    self._stream.feed(np.frombuffer(sound, np.int16))
                 else:
-                    self._hears.finish()
+                    self._stream.finish()
 
     async def wait_for_room(self) -> None:
         """Waits for room. Raises Refused if there will be none because nothing was flushed."""
@@ -123,20 +123,20 @@ class RecognitionSession:
             if not self._queue.waiting:
                 words = f"{utterance_queue.MAX_UNHEARD_S} s of sound without a result: flush sooner"
                 raise Refused(ErrorCode.BEHIND, words)
-            self._told.clear()
-            await self._told.wait()
+            self._progress.clear()
+            await self._progress.wait()
 
     async def events(self) -> AsyncIterator[tuple[int, Partial | Final]]:
         """Yields the engine's events with the number of their utterance. Raises EngineError."""
-        assert self._hears is not None
-        async for event in self._hears.events():
+        assert self._stream is not None
+        async for event in self._stream.events():
             utterance = self._queue.oldest
             if utterance is None:
                 continue  # of a cancelled utterance
-            told = self._queue.receive(utterance, event)
-            self._told.set()
+            events = self._queue.receive(utterance, event)
+            self._progress.set()
             self._count_use()
-            for each in told:
+            for each in events:
                 if isinstance(each, Final) and not each.continues:
                     self._engine.final_sent(time.monotonic() - utterance.finished_at)
                 yield utterance.number, each

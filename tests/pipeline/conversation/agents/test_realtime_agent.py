@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.conversation.agents import realtime_agent_io
 from offhook.pipeline.conversation.agents.agent_faults import Fault, Limits, Place
-from offhook.pipeline.conversation.agents.realtime_agent_io import (
+from offhook.pipeline.conversation.agents.realtime import realtime_agent_io
+from offhook.pipeline.conversation.agents.realtime.realtime_agent_io import (
     RealtimeAgentSettings,
     realtime_agent,
 )

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.agent_faults import Fault
-from offhook.pipeline.conversation.agents.realtime_session import (
+from offhook.pipeline.conversation.agents.realtime.realtime_session import (
     MAX_OUTPUTS,
     MAX_UNSENT_CHARS,
     AudioDelta,

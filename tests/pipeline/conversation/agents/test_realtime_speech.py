@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.conversation.agents.realtime_speech_io import RemoteSpeech
+from offhook.pipeline.conversation.agents.realtime.realtime_speech_io import RemoteSpeech
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.voice.word_marks import Pace

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.servers.scripted import ScriptedRecognizer
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import (
     CallerTurn,
@@ -48,12 +48,6 @@ class SilentLeg(Leg):
 
     def send_message(self, text: str) -> bool:
         return True
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
-
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)
 
 
 async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() -> None:

@@ -1,7 +1,8 @@
 """The synthesizer around the engine of Pocket TTS, on a tiny checkpoint."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,27 +94,33 @@ async def test_it_speaks_what_is_written(checkpoint: Path) -> None:
     await synthesizer.close()
 
 
-async def test_two_replies_at_once_are_each_as_alone(synthesizer: PocketSynthesizer) -> None:
+async def test_two_replies_at_once_are_each_as_alone(
+    synthesizer: PocketSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = [replace(SEEDED, seed=4), replace(SEEDED, voice="marius"), SEEDED]
     texts = [TEXT, TEXT, "The cat sat on the mat, and it sat there for a long time."]
     alone = [
         sound(await say(synthesizer, text, options))
         for text, options in zip(texts, others, strict=True)
     ]
-    counters = synthesizer._engine.counters
-    async with asyncio.timeout(HANGS_S):
-        while counters.frames == counters.steps:  # until some of their frames share a step
-            streams = [synthesizer.open(options) for options in others]
-            for stream, text in zip(streams, texts, strict=True):
-                stream.write(text[:-20])  # all of them begin, and wait for the rest
-            coming = [aiter(stream) for stream in streams]
-            together = [[await anext(pieces)] for pieces in coming]
-            for stream, text in zip(streams, texts, strict=True):
-                stream.write(text[-20:])
-                stream.end()
-            for pieces, heard in zip(coming, together, strict=True):
-                heard += [piece async for piece in pieces]
-            assert all(np.array_equal(a, sound(b)) for a, b in zip(alone, together, strict=True))
+    engine, written = synthesizer._engine, threading.Event()
+    frames, steps, turn = engine.counters.frames, engine.counters.steps, engine.turn
+
+    def begins_with_all(clock: Callable[[], float]) -> bool:
+        assert written.wait(HANGS_S)
+        return turn(clock)
+
+    monkeypatch.setattr(engine, "turn", begins_with_all)
+    streams = [synthesizer.open(options) for options in others]
+    for stream, text in zip(streams, texts, strict=True):
+        stream.write(text)
+        stream.end()
+    together = [asyncio.ensure_future(spoken(stream)) for stream in streams]
+    await asyncio.sleep(0)
+    written.set()
+    for one, heard in zip(alone, together, strict=True):
+        assert np.array_equal(one, sound(await heard))
+    assert engine.counters.frames - frames > engine.counters.steps - steps
     assert not np.array_equal(alone[0], sound(await say(synthesizer, TEXT, SEEDED)))
 
 

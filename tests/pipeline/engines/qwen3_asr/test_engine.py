@@ -206,6 +206,7 @@ STEPS = st.tuples(st.integers(0, 2), st.sampled_from(["feed", "end", "turn"]), s
 
 @settings(max_examples=4)
 @given(st.lists(STEPS, min_size=10, max_size=50), st.integers(1, 3))
+@pytest.mark.slow
 def test_whenever_turns_end_each_is_heard_as_if_alone(
     runner: Runner, steps: list[tuple[int, str, int]], most_batch: int
 ) -> None:

@@ -14,7 +14,7 @@ from offhook.telephony.sip.messages.framing import StreamFramer
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
 from offhook.telephony.sip.outgoing_calls_io import Dial
-from offhook.telephony.sip.transactions import undelivered_byes
+from offhook.telephony.sip.transactions import flow_failover, undelivered_byes
 from offhook.telephony.sip.trunks import registration, trunk_watch
 from offhook.telephony.sip.trunks.registration import Standing
 from offhook.telephony.sip.trunks.trunks import Trunk
@@ -179,6 +179,44 @@ async def test_a_phone_that_says_nothing_when_it_is_back_is_hung_up(
                 assert now.came == another.came == ["BYE"]
 
 
+async def test_a_phone_whose_connection_is_silent_is_hung_up_over_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A NAT has forgotten the connection, so nobody has closed it."""
+    monkeypatch.setattr(undelivered_byes, "SILENCE_S", 0.3)
+    async with endpoint() as (sip, host), tcp_peer(sip) as before:
+        with sound() as line:
+            await before.call(line.sdp())
+            talk = await host.talk()
+            async with tcp_peer(sip) as now:
+                await talk.leg.hang_up("done")
+                bye = await now.is_hung_up()
+                assert bye.call_id == before.call_id
+                assert before.came[-1] == "BYE"
+
+
+@pytest.mark.parametrize("sign", ["OPTIONS", "keep-alive"])
+async def test_a_phone_on_another_port_that_says_nothing_in_its_call_is_hung_up(
+    sign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old port swallows what comes, as a NAT does that has dropped the binding."""
+    monkeypatch.setattr(flow_failover, "SILENCE_S", 0.3)
+    async with endpoint() as (sip, host), udp_peer(sip) as before, udp_peer(sip) as now:
+        with sound() as line:
+            await before.call(line.sdp())
+            talk = await host.talk()
+            if sign == "OPTIONS":
+                now.contact = before.contact
+                now.ask("OPTIONS")
+                await now.response(200)
+            else:
+                now.send_bytes(b"\r\n\r\n")
+            await talk.leg.hang_up("done")
+            bye = await now.is_hung_up()
+            assert bye.call_id == before.call_id
+            assert before.came[-1] == "BYE"
+
+
 async def test_a_retransmission_or_an_old_request_moves_nobody() -> None:
     async with endpoint() as (sip, host), udp_peer(sip) as phone, udp_peer(sip) as other:
         with sound() as line:
@@ -199,6 +237,7 @@ VIA = "SIP/2.0/UDP {}:{};branch=z9hG4bKnat{};rport"
     ("contact", "claims", "there"),
     [
         (None, "127.0.0.2", False),  # its own address, behind a NAT
+        (None, "127.0.0.3", False),  # another of its own: a NAT is in between all the same
         (None, HOST, True),  # no NAT: another host of the far end, without Record-Route
         ("as given", "127.0.0.2", True),
         ("source", HOST, False),
@@ -215,7 +254,7 @@ async def test_a_contact_behind_a_nat_is_not_called_at_its_own_address(
         async with endpoint(trunks=(trunk,)) as (sip, host), udp_peer(sip) as phone:
             phone.contact = f"<sip:phone@127.0.0.2:{port}>"
             with sound() as line:
-                await phone.call(line.sdp(), ("Via", VIA.format(claims, port, port)))
+                await phone.call(line.sdp(), ("Via", VIA.format(claims, phone.port, port)))
                 talk = await host.talk()
                 await talk.leg.hang_up("done")
                 if there:

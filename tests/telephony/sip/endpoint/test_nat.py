@@ -12,6 +12,7 @@ import pytest
 
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_OUT
+from offhook.telephony.sip.transactions import flow_failover
 from offhook.telephony.sip.trunks import keep_alive
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.networks import OURS, PHONE, PUBLIC, NatNetwork
@@ -27,6 +28,8 @@ from tests.telephony.sip.phones import (
     port_of,
     sipp,
 )
+from tests.telephony.sip.scripted_peer import udp_peer
+from tests.telephony.sip.scripted_sound import sound
 
 BEHIND = Trunk("behind", addresses=(PUBLIC,))
 
@@ -98,6 +101,34 @@ async def test_a_phone_is_hung_up_after_a_call_longer_than_its_nat_remembers(
         await asyncio.sleep(5)
         await talk.leg.hang_up("done")
         await hung_up(phone)
+
+
+@pytest.mark.parametrize("sign", ["OPTIONS", "keep-alive"])
+async def test_a_phone_that_says_nothing_in_its_call_behind_another_port_is_hung_up(
+    nat: NatNetwork, sign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent to the port before, the NAT drops."""
+    monkeypatch.setattr(flow_failover, "SILENCE_S", 0.3)
+    async with AsyncExitStack() as stack:
+        sip, host = await stack.enter_async_context(endpoint(host=OURS, trunks=(BEHIND,)))
+        with nat.phone.entered():
+            phone = await stack.enter_async_context(udp_peer(sip, PHONE, OURS))
+        await phone.call(stack.enter_context(sound()).sdp())
+        talk = await host.talk()
+        [route] = sip.user_agent.routes
+        before = route.flow.remote
+        nat.rebind()
+        if sign == "OPTIONS":
+            call_id, phone.call_id = phone.call_id, "question"
+            phone.ask("OPTIONS", to_tag="")
+            await phone.response(200, "OPTIONS")
+            phone.call_id = call_id
+        else:
+            phone.send_bytes(b"\r\n\r\n")
+        assert route.flow.remote == before
+        await talk.leg.hang_up("done")
+        bye = await phone.is_hung_up()
+        assert bye.call_id == phone.call_id
 
 
 HEADERS = """Via: SIP/2.0/UDP SENT-BY:[local_port];branch=[branch];rport

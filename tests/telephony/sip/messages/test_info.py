@@ -2,7 +2,7 @@
 
 import pytest
 
-from offhook.media.dtmf import DIGITS
+from offhook.media.telephone_tones.dtmf import DIGITS
 from offhook.telephony.sip.messages.headers import Headers
 from offhook.telephony.sip.messages.info import DTMF, DTMF_RELAY, TELEPHONE_EVENT, key_of
 from offhook.telephony.sip.messages.message import Request

@@ -64,6 +64,7 @@ def test_words_come_a_line_each_with_their_times(
     assert 0 < times[-1] <= len(phrase) / RATE_IN
 
 
+@pytest.mark.slow
 def test_captions_are_written_and_standard_input_is_read(
     tmp_path: Path,
     phrase: Pcm,
@@ -99,6 +100,7 @@ def test_captions_of_a_long_file_are_of_short_pieces(
     assert len(starts) >= 3
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, phrase: Pcm) -> None:
     path = write_wav(tmp_path / "a.wav", phrase)
     for arguments in (["transcribe", str(path)], ["speak", "one, two. " * 400, "-o", "-"]):

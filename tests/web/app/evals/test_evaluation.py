@@ -271,6 +271,7 @@ def test_the_command_exits_with_1_if_one_fails(tmp_path: Path) -> None:
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("failures") == "2"
 
 
+@pytest.mark.slow
 def test_one_scenario_may_be_run_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "desk.yaml").write_text(DESK)
     tried = run(tmp_path, "eval", "desk.yaml", "--only", "*/hours")

@@ -269,6 +269,7 @@ def test_misuse_is_said_with_file_and_key(
     assert says_so in str(fault.value)
 
 
+@pytest.mark.slow
 def test_the_command_calls_over_a_line_and_tells_how_long_answers_took(tmp_path: Path) -> None:
     scenario(tmp_path, SPOKEN)
     asked = ("eval", "shop.yaml", "--over", "webrtc", "--noise", "-60")

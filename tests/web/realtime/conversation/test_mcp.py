@@ -135,7 +135,7 @@ def test_a_call_and_its_result() -> None:
     assert isinstance(made, McpCall)
     assert (made.name, made.arguments, made.tool.server_label) == ("search", '{"q":"x"}', "docs")
     assert client.done() == []  # the call has not returned
-    events = client.report("mcp_call_done", made.item_id, "found")
+    events = client.report("mcp_called", made.item_id, "found")
     assert kinds(events) == [
         "response.mcp_call.completed",
         "conversation.item.done",
@@ -150,7 +150,7 @@ def test_a_call_and_its_result() -> None:
 def test_the_next_response_may_be_asked_for_before_this_one_is_over() -> None:
     client, _ = calling()
     [made] = client.actions
-    client.report("mcp_call_done", made.item_id, "found")  # type: ignore[union-attr]
+    client.report("mcp_called", made.item_id, "found")  # type: ignore[union-attr]
     assert client(respond(metadata={"n": "2"})) == []
     [event] = client(respond())
     assert event["error"]["code"] == "conversation_already_has_active_response"
@@ -163,7 +163,7 @@ def test_a_call_that_fails() -> None:
     client, _ = calling()
     [made] = client.actions
     client.done()
-    events = client.report("mcp_call_failed", made.item_id, FAILED)  # type: ignore[union-attr]
+    events = client.report("mcp_called", made.item_id, FAILED)  # type: ignore[union-attr]
     assert events[0]["type"] == "response.mcp_call.failed"
     item = one(events, "response.done")["response"]["output"][0]
     assert item["error"] == {"type": "http_error", "code": 502, "message": "no answer"}
@@ -185,7 +185,7 @@ def test_a_call_is_cancelled_with_its_response() -> None:
     events = client(CANCEL)
     assert kinds(events)[0] == "response.mcp_call.failed"
     assert one(events, "response.done")["response"]["status"] == "cancelled"
-    assert client.report("mcp_call_done", made.item_id, "late") == []  # type: ignore[union-attr]
+    assert client.report("mcp_called", made.item_id, "late") == []  # type: ignore[union-attr]
 
 
 def answer(request_id: str, approve: bool) -> Event:
@@ -209,7 +209,7 @@ def test_an_approved_call() -> None:
     ]
     [made] = client.actions
     assert isinstance(made, McpCall)
-    events = client.report("mcp_call_done", made.item_id, "found")
+    events = client.report("mcp_called", made.item_id, "found")
     assert kinds(events) == ["response.mcp_call.completed", "conversation.item.done"]
     assert events[1]["item"]["approval_request_id"] == request["id"]
     [event] = client(answer(request["id"], True))

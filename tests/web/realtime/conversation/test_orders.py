@@ -266,11 +266,6 @@ def test_keys_pressed_have_no_event_id() -> None:
     }
 
 
-def test_what_is_typed_elsewhere_is_a_turn() -> None:
-    client = Client()
-    assert kinds(client.report("user_typed", "Hi")) == [*TURN[3:], "response.created"]
-
-
 def test_an_interruption_where_the_client_plays() -> None:
     client = Client()
     client.turn()

@@ -184,10 +184,6 @@ class ConversationMachine(RuleBasedStateMachine):
     def noise(self) -> None:
         self.tell("speech_discarded")
 
-    @rule()
-    def typed(self) -> None:
-        self.tell("user_typed", "Hi")
-
     @rule(at=ANY, kind=st.sampled_from(["playout_started", "playout_stopped"]))
     def playout(self, at: int, kind: str) -> None:
         self.tell(kind, self.pick(self.said, at))
@@ -232,10 +228,10 @@ class ConversationMachine(RuleBasedStateMachine):
     def mcp_result(self, at: int, fine: bool) -> None:
         item_id = self.pick(self.calls, at)
         if fine:
-            self.tell("mcp_call_done", item_id, "found")
+            self.tell("mcp_called", item_id, "found")
         else:
             error = McpToolError(type="tool_execution_error", message="no")
-            self.tell("mcp_call_failed", item_id, error)
+            self.tell("mcp_called", item_id, error)
 
     @rule(fine=st.booleans())
     def mcp_list(self, fine: bool) -> None:
@@ -278,7 +274,7 @@ class ConversationMachine(RuleBasedStateMachine):
             while self.listings:
                 self.tell("mcp_tools_failed", self.listings.pop(), "no answer")
             for item_id in self.calls:
-                self.tell("mcp_call_done", item_id, "found")
+                self.tell("mcp_called", item_id, "found")
             for response_id in tuple(self.said):
                 self.tell("response_done", response_id, USAGE)
         assert not +self.client.responses

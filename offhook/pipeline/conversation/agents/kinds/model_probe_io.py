@@ -9,7 +9,10 @@ from urllib.parse import urlsplit
 
 from offhook.pipeline.conversation.agents.kinds.chat_server_io import chat_server, complete
 from offhook.pipeline.conversation.agents.model_requests import ModelTraits
-from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
+from offhook.pipeline.conversation.agents.realtime.realtime_link_io import (
+    RealtimeModel,
+    check_model,
+)
 from offhook.pipeline.speech.openai.answers import error_words, model_ids, plain, table
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 

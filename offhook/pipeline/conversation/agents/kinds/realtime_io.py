@@ -1,7 +1,7 @@
 """Makes the agent of a call that is a speech-to-speech model."""
 
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext
-from offhook.pipeline.conversation.agents.realtime_agent_io import (
+from offhook.pipeline.conversation.agents.realtime.realtime_agent_io import (
     RealtimeAgentSettings,
     realtime_agent,
 )

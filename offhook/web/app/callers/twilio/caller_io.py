@@ -10,7 +10,7 @@ import numpy as np
 
 from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.end_reason import End
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.web.app.callers.twilio.stream_io import RATE, TwilioStream
 from offhook.web.app.callers.twilio.webhook_io import Application, CallFacts
@@ -75,9 +75,6 @@ class TwilioCallerLeg(Leg):
     def send_dtmf(self, digits: str) -> None:
         for digit in digits.replace(",", ""):
             self.stream.press(digit, monotonic())
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
 
     async def hang_up(self, reason: str) -> None:
         await self.stream.hang_up()

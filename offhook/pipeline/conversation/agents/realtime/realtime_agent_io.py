@@ -44,8 +44,11 @@ from offhook.pipeline.conversation.agents.agent_faults import (
     Fault,
     Limits,
 )
-from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeLink, RealtimeModel
-from offhook.pipeline.conversation.agents.realtime_session import (
+from offhook.pipeline.conversation.agents.realtime.realtime_link_io import (
+    RealtimeLink,
+    RealtimeModel,
+)
+from offhook.pipeline.conversation.agents.realtime.realtime_session import (
     SAMPLES_PER_MS,
     AudioDelta,
     ErrorReported,
@@ -58,7 +61,7 @@ from offhook.pipeline.conversation.agents.realtime_session import (
     UsageReported,
     WordsPlayed,
 )
-from offhook.pipeline.conversation.agents.realtime_speech_io import RemoteSpeech
+from offhook.pipeline.conversation.agents.realtime.realtime_speech_io import RemoteSpeech
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
 from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from pocketsphinx import Decoder
 
-from benchmarks.calls.noisy_words import RecordedLeg, last_loud
+from benchmarks.calls.recordings.noisy_words import RecordedLeg, last_loud
 from benchmarks.command import command
 from benchmarks.servers.scripted import ScriptedRecognizer
 from benchmarks.speech.recordings import no_recordings, read_16k, references, speech_folder

@@ -21,7 +21,7 @@ from yarl import URL
 
 from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
-from offhook.pipeline.conversation.agents.realtime_session import (
+from offhook.pipeline.conversation.agents.realtime.realtime_session import (
     MAX_WORDS_CHARS,
     ErrorReported,
     RealtimeSession,

@@ -19,7 +19,7 @@ from offhook.pipeline.speech.text.codes import (
     number_to_call,
 )
 from offhook.pipeline.speech.text.digit_groups import spelled, split, weekday, weekdays
-from offhook.pipeline.speech.text.language_numbers import (
+from offhook.pipeline.speech.text.languages.language_numbers import (
     GERMAN_ARTICLES,
     GERMAN_DATIVE,
     german_rank,
@@ -27,14 +27,14 @@ from offhook.pipeline.speech.text.language_numbers import (
     number_words,
     year_words,
 )
-from offhook.pipeline.speech.text.language_quantities import (
+from offhook.pipeline.speech.text.languages.language_quantities import (
     measure,
     money,
     number,
     percent,
     rank,
 )
-from offhook.pipeline.speech.text.language_signs import (
+from offhook.pipeline.speech.text.languages.language_signs import (
     dash,
     part,
     power,
@@ -43,16 +43,16 @@ from offhook.pipeline.speech.text.language_signs import (
     times,
     written_down,
 )
-from offhook.pipeline.speech.text.language_tables import Language
-from offhook.pipeline.speech.text.reading import Reading
-from offhook.pipeline.speech.text.spoken_addresses import spoken_address
-from offhook.pipeline.speech.text.spoken_numbers import (
+from offhook.pipeline.speech.text.languages.language_tables import Language
+from offhook.pipeline.speech.text.languages.spoken_numbers import (
     cardinal,
     digits,
     korean_count,
     ordinal,
     russian_ordinal,
 )
+from offhook.pipeline.speech.text.reading import Reading
+from offhook.pipeline.speech.text.spoken_addresses import spoken_address
 from offhook.pipeline.speech.text.word_lists import table, words
 
 Rule = Callable[[Language, Reading], str | None]

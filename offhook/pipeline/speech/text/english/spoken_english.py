@@ -8,7 +8,7 @@ import re
 
 from offhook.pipeline.speech.text.codes import find_code, mixed_code, number_to_call
 from offhook.pipeline.speech.text.digit_groups import spelled, weekday, weekdays
-from offhook.pipeline.speech.text.english_numbers import (
+from offhook.pipeline.speech.text.english.english_numbers import (
     NUMBER,
     cardinal,
     code,
@@ -17,9 +17,9 @@ from offhook.pipeline.speech.text.english_numbers import (
     name,
     ordinal,
 )
-from offhook.pipeline.speech.text.english_quantities import RULES as QUANTITIES
-from offhook.pipeline.speech.text.english_quantities import before
-from offhook.pipeline.speech.text.english_tables import (
+from offhook.pipeline.speech.text.english.english_quantities import RULES as QUANTITIES
+from offhook.pipeline.speech.text.english.english_quantities import before
+from offhook.pipeline.speech.text.english.english_tables import (
     ABBREVIATIONS,
     AFTER_NAME,
     BEFORE_NUMBER,
@@ -40,7 +40,7 @@ from offhook.pipeline.speech.text.english_tables import (
     UNITS,
     WITHOUT_DOT,
 )
-from offhook.pipeline.speech.text.english_times import ends_sentence
+from offhook.pipeline.speech.text.english.english_times import ends_sentence
 from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.spoken_addresses import spoken_address
 from offhook.pipeline.speech.text.transliteration import GREEK, greek_name

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
-from offhook.web.config.faults import BARE, Known, fields_of, inner, names_tables, nearest
-from offhook.web.config.toml_text import KeyPath
+from offhook.web.config.reading.faults import BARE, Known, fields_of, inner, names_tables, nearest
+from offhook.web.config.reading.toml_text import KeyPath
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ following words that belong to it, or None if it does not apply.
 
 import re
 
-from offhook.pipeline.speech.text.english_numbers import cardinal, clock, date, digits
+from offhook.pipeline.speech.text.english.english_numbers import cardinal, clock, date, digits
 from offhook.pipeline.speech.text.reading import Reading
 
 DASH = "[-–]"

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from offhook.web.config.environment import PREFIX
-from offhook.web.config.toml_text import KeyPath
+from offhook.web.config.reading.environment import PREFIX
+from offhook.web.config.reading.toml_text import KeyPath
 
 REFERENCE = "docs/reference/configuration.md lists all keys"
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")

@@ -8,7 +8,7 @@ import re
 
 from offhook.pipeline.speech.text.codes import CODE_WORDS, is_counted
 from offhook.pipeline.speech.text.digit_groups import account, join_thousands, spell, telephone
-from offhook.pipeline.speech.text.english_numbers import (
+from offhook.pipeline.speech.text.english.english_numbers import (
     MONTHS,
     NUMBER,
     VULGAR,
@@ -24,7 +24,7 @@ from offhook.pipeline.speech.text.english_numbers import (
     ordinal,
     year,
 )
-from offhook.pipeline.speech.text.english_tables import (
+from offhook.pipeline.speech.text.english.english_tables import (
     CURRENCIES,
     CURRENCY_CODES,
     DECADE_WORDS,
@@ -39,7 +39,7 @@ from offhook.pipeline.speech.text.english_tables import (
     YEAR_WORDS,
     Currency,
 )
-from offhook.pipeline.speech.text.english_times import (
+from offhook.pipeline.speech.text.english.english_times import (
     DASH,
     consume_half_day,
     ends_sentence,

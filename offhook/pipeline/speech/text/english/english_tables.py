@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from offhook.pipeline.speech.text.english_numbers import MONTHS
+from offhook.pipeline.speech.text.english.english_numbers import MONTHS
 from offhook.pipeline.speech.text.word_lists import table, words
 
 

@@ -20,9 +20,9 @@ from loguru import logger
 from offhook.web.records.deletion import Forgotten, delete_files
 from offhook.web.records.entries import Entry
 from offhook.web.records.errors import EntryError, StoreError
-from offhook.web.records.spool import entries_of, lines_of
-from offhook.web.records.spool_file_io import SpoolFile
 from offhook.web.records.store import CallStore, Writer, rehearse
+from offhook.web.records.writing.spool import entries_of, lines_of
+from offhook.web.records.writing.spool_file_io import SpoolFile
 
 WRITE_S = 0.2
 """Interval in s at which what has happened is written."""

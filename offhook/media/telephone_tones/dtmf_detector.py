@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from offhook.media.dtmf import DIGITS
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
-from offhook.media.tones import COLUMNS, ROWS, digit_frequencies
+from offhook.media.telephone_tones.dtmf import DIGITS
+from offhook.media.telephone_tones.tones import COLUMNS, ROWS, digit_frequencies
 
 HOP = RATE_IN // 100
 """Samples between two windows: 10 ms."""

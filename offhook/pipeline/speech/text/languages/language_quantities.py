@@ -14,7 +14,7 @@ from babel.units import format_unit
 
 from offhook.pipeline.speech.text.codes import CODE_WORDS, is_counted
 from offhook.pipeline.speech.text.digit_groups import split
-from offhook.pipeline.speech.text.language_numbers import (
+from offhook.pipeline.speech.text.languages.language_numbers import (
     GERMAN_ARTICLES,
     GERMAN_DATIVE,
     agreeing_gender,
@@ -29,21 +29,21 @@ from offhook.pipeline.speech.text.language_numbers import (
     value_of,
     year_words,
 )
-from offhook.pipeline.speech.text.language_tables import (
+from offhook.pipeline.speech.text.languages.language_tables import (
     CURRENCY_CODES,
     CURRENCY_SIGNS,
     CYRILLIC_UNITS,
     UNIT_IDS,
     Language,
 )
-from offhook.pipeline.speech.text.reading import Reading
-from offhook.pipeline.speech.text.spoken_numbers import (
+from offhook.pipeline.speech.text.languages.spoken_numbers import (
     cardinal,
     chinese,
     digits,
     ordinal,
     russian_ordinal,
 )
+from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.word_lists import words
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from benchmarks.calls.noisy_words import KINDS, WAYS
-from benchmarks.calls.noisy_words import run as run_noisy
+from benchmarks.calls.recordings.noisy_words import KINDS, WAYS
+from benchmarks.calls.recordings.noisy_words import run as run_noisy
 from benchmarks.command import command
 from benchmarks.media.loss import SCENARIOS, hear, hear_aiortc
 from benchmarks.speech.lines import encode, opus

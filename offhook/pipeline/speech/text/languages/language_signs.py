@@ -14,17 +14,17 @@ from offhook.pipeline.speech.text.digit_groups import (
     split,
     telephone,
 )
-from offhook.pipeline.speech.text.language_numbers import (
+from offhook.pipeline.speech.text.languages.language_numbers import (
     gender_of,
     joined,
     number_words,
     shapes,
     sign_of,
 )
-from offhook.pipeline.speech.text.language_quantities import unit_pattern
-from offhook.pipeline.speech.text.language_tables import UNIT_IDS, Language
+from offhook.pipeline.speech.text.languages.language_quantities import unit_pattern
+from offhook.pipeline.speech.text.languages.language_tables import UNIT_IDS, Language
+from offhook.pipeline.speech.text.languages.spoken_numbers import cardinal, digits
 from offhook.pipeline.speech.text.reading import Reading
-from offhook.pipeline.speech.text.spoken_numbers import cardinal, digits
 from offhook.pipeline.speech.text.word_lists import words
 from offhook.pipeline.speech.text.written_words import SUPERSCRIPTS
 

@@ -3,14 +3,14 @@
 import re
 from functools import lru_cache
 
-from offhook.pipeline.speech.text.language_tables import (
+from offhook.pipeline.speech.text.languages.language_tables import (
     CURRENCY_SIGNS,
     CYRILLIC_UNITS,
     UNIT_IDS,
     Language,
 )
+from offhook.pipeline.speech.text.languages.spoken_numbers import cardinal, digits, ordinal, spelt
 from offhook.pipeline.speech.text.reading import Reading
-from offhook.pipeline.speech.text.spoken_numbers import cardinal, digits, ordinal, spelt
 from offhook.pipeline.speech.text.word_lists import words
 
 _COMMA = r"(?:\d{1,3}(?:[.\u00a0\u202f']\d{3})+|\d+)(?:[.,]\d+)?"

@@ -10,8 +10,8 @@ from functools import cache
 
 import numpy as np
 
-from offhook.media.dtmf import TONE_TICKS, DtmfTick
 from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.telephone_tones.dtmf import TONE_TICKS, DtmfTick
 
 FULL_SCALE_DBM0 = 3.14
 """Level in dBm0 of a full-scale sine (ITU-T G.711)."""

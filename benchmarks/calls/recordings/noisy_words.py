@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.speech.noises import STEADY, at_level, babble, mixed
 from benchmarks.speech.transcript import prefix_distances, words
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import (
     CallerAmplified,
@@ -66,12 +66,6 @@ class RecordedLeg(Leg):
 
     def send_message(self, text: str) -> bool:
         return True
-
-    def statistics(self) -> LegStatistics:
-        return LegStatistics()
-
-    async def hang_up(self, reason: str) -> None:
-        self.close(reason)
 
 
 class FollowedStream:

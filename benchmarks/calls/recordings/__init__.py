@@ -1,0 +1,1 @@
+"""Recorded speech in simulated calls."""

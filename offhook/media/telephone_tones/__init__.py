@@ -1,0 +1,1 @@
+"""Tones of the telephone network: made, queued and found in audio."""

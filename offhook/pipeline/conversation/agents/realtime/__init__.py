@@ -1,0 +1,1 @@
+"""An agent whose model hears and speaks, behind OpenAI's Realtime API."""

@@ -1,0 +1,1 @@
+"""What English reads in words."""

@@ -1,0 +1,1 @@
+"""What ten other languages read in words."""

@@ -1,0 +1,1 @@
+"""How the configuration is read, and how its faults are described."""
