@@ -42,7 +42,7 @@ SAID_HERE = {
     "win32-setctime": "MIT",
     "espeakng-loader": "GPL-3.0-or-later",
 }
-"""Of packages for other platforms or versions of Python, and of those whose metadata does not say."""
+"""Of packages for other platforms or versions of Python, or whose metadata does not say."""
 FINE = {
     *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LGPL"),
     *(
