@@ -5,6 +5,7 @@ from io import FileIO
 from pathlib import Path
 
 from offhook.media.sealing.keyring import KeyFault, Keyring
+from offhook.media.sealing.names import SUFFIX
 from offhook.media.sealing.sealed import HEADER_BYTES, Opener, Sealer, is_sealed
 
 
@@ -16,7 +17,7 @@ class NewFile:
         """Raises FileExistsError rather than follow or overwrite."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._file = FileIO(os.open(path, flags, 0o600), "wb")
-        self._sealer = None if keys is None else Sealer(keys)
+        self._sealer = None if keys is None else Sealer(keys, path.name)
         if self._sealer is not None:
             self._write(self._sealer.header)
 
@@ -56,20 +57,20 @@ class StoredFile:
         self._file = path.open("rb")
         self._opener: Opener | None = None
         try:
-            self.length = self._measure(keys)
+            self.length = self._measure(keys, path.name)
             """Bytes that can be read."""
         except BaseException:
             self._file.close()
             raise
 
-    def _measure(self, keys: Keyring | None) -> int:
+    def _measure(self, keys: Keyring | None, name: str) -> int:
         size = os.fstat(self._file.fileno()).st_size
         header = self._file.read(HEADER_BYTES)
-        if not is_sealed(header):
+        if not is_sealed(header) and not name.endswith(SUFFIX):
             return size
         if keys is None:
             raise KeyFault("it is sealed, and there is no key: set [recording] key_file")
-        opener = self._opener = Opener(header, size, keys)
+        opener = self._opener = Opener(header, size, keys, name)
         tail = opener.tail
         opener.open_tail(self._read(tail.offset, tail.length))
         return opener.length

@@ -34,6 +34,17 @@ def store_of(request: web.Request) -> "CallStore":
     return kept.store
 
 
+def parameters(request: web.Request) -> dict[str, str]:
+    """Returns the parameters of a request. Raises SearchError if one is there twice: only one of
+    its values would count."""
+    from offhook.web.records.errors import SearchError
+
+    for name in request.query:
+        if len(request.query.getall(name)) > 1:
+            raise SearchError(f"{name}: is there twice, and one value is looked for")
+    return dict(request.query)
+
+
 async def found(request: web.Request) -> web.Response:
     """GET /calls?…: calls by what is known of them, the last first."""
     from offhook.web.records.errors import SearchError
@@ -41,7 +52,7 @@ async def found(request: web.Request) -> web.Response:
 
     store = store_of(request)
     try:
-        calls, cursor = await ask(request, store.find, Search.of(request.query))
+        calls, cursor = await ask(request, store.find, Search.of(parameters(request)))
     except SearchError as fault:
         return error(400, str(fault))
     return web.json_response({"calls": calls, "cursor": cursor})
@@ -98,8 +109,8 @@ def _as_file(call_id: str, kind: str) -> dict[str, str]:
 
 
 async def recording(request: web.Request) -> web.StreamResponse:
-    """GET /calls/{call}/recording: Ogg Opus, the caller left and the agent right; ranges too. The
-    first request of a listener is noted in the store."""
+    """GET /calls/{call}/recording: Ogg Opus, the caller left and the agent right; ranges too. Who
+    listens is noted in the store, once in a while."""
     store, call_id = store_of(request), request.match_info["call"]
     call = await ask(request, store.show, call_id)
     if call is None:
@@ -109,10 +120,10 @@ async def recording(request: web.Request) -> web.StreamResponse:
     path = Path(call["recording"])
     if not await asyncio.to_thread(path.is_file):
         return error(404, f"the recording is at the server {call['server']}")
-    if request.headers.get("Range", "bytes=0-").startswith("bytes=0-"):
-        await ask(request, store.look, call_id, "recording", peer_of(request), time.time())
-        line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
-        line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
+    # Whatever part of it: all but the first byte would be as good as all.
+    await ask(request, store.look, call_id, "recording", peer_of(request), time.time())
+    line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
+    line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
     return await send_sound(request, path, request.app[EDGE].config.recording)
 
 
@@ -123,8 +134,9 @@ async def numbers(request: web.Request) -> web.Response:
 
     store = store_of(request)
     try:
-        start = read_time("from", request.query.get("from", "24h"))
-        end = read_time("to", request.query.get("to", "0m"))
+        given = parameters(request)
+        start = read_time("from", given.get("from", "24h"))
+        end = read_time("to", given.get("to", "0m"))
         if start >= end:
             raise SearchError("from: is not before to")
     except SearchError as fault:

@@ -1,6 +1,7 @@
 """Sends the sound of a recording, or a part of it, opened on the way if it is sealed."""
 
 import asyncio
+import re
 from pathlib import Path
 
 from aiohttp import web
@@ -8,26 +9,27 @@ from loguru import logger
 
 from offhook.media.sealing.files_io import StoredFile
 from offhook.media.sealing.keyring import KeyFault
-from offhook.media.sealing.names import SUFFIX
 from offhook.media.sealing.sealed import SealFault
 from offhook.web.config.server import Recording
 from offhook.web.edge.http_io import error
 
 PIECE_BYTES = 64 * 1024
-"""Of a sealed file that are read, opened and sent at once."""
+"""Of a file that are read, opened if it is sealed, and sent at once."""
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
+"""One range of bytes (RFC 9110 §14.1.2). Several are answered as none, with all of it."""
+INCOMPLETE = {"Offhook-Recording": "incomplete"}
+"""Says that a sealed file has no end: the call goes on, or the file was cut off."""
 HEADERS = {"Content-Type": "audio/ogg", "Cache-Control": "no-store"}
 
 
 async def send_sound(request: web.Request, path: Path, recording: Recording) -> web.StreamResponse:
     """Returns the response to a request for a recording, or for a range of its bytes."""
-    if not path.name.endswith(SUFFIX):
-        return web.FileResponse(path, headers=HEADERS)
     try:
         stored = await asyncio.to_thread(_opened, path, recording)
     except (KeyFault, SealFault, ValueError, OSError) as fault:
         return _unplayable(path, fault)
     try:
-        return await _send(request, path, stored)
+        return await _send(request, path, stored, requested_range(request))
     finally:
         stored.close()
 
@@ -42,13 +44,27 @@ def _opened(path: Path, recording: Recording) -> StoredFile:
     return StoredFile(path, recording.keyring())
 
 
-async def _send(request: web.Request, path: Path, stored: StoredFile) -> web.StreamResponse:
+def requested_range(request: web.Request) -> slice | None:
+    """Returns the bytes that a request asks for; None for all of them. A header that is malformed,
+    or of another unit, counts as none (RFC 9110 §14.2), and so does one with a validator, as no
+    answer has any."""
+    found = _RANGE.fullmatch(request.headers.get("Range", "").strip())
+    if found is None or request.method != "GET" or "If-Range" in request.headers:
+        return None
+    first, last = (int(digits) if digits else None for digits in found.groups())
+    if first is None:  # the last so many
+        return None if last is None else slice(-last, None) if last else slice(0, 0)
+    if last is None:
+        return slice(first, None)
+    return slice(first, last + 1) if first <= last else None
+
+
+async def _send(
+    request: web.Request, path: Path, stored: StoredFile, asked: slice | None
+) -> web.StreamResponse:
     length = stored.length
-    try:
-        start, stop, _ = request.http_range.indices(length)
-    except ValueError:
-        start = stop = length
-    if "Range" in request.headers and start >= stop:
+    start, stop, _ = (asked or slice(None)).indices(length)
+    if asked is not None and start >= stop:
         unsatisfied = {"Content-Range": f"bytes */{length}"}
         return error(416, "the recording has no such bytes", **unsatisfied)
     try:
@@ -56,7 +72,9 @@ async def _send(request: web.Request, path: Path, stored: StoredFile) -> web.Str
     except (SealFault, OSError) as fault:
         return _unplayable(path, fault)
     response = web.StreamResponse(headers={**HEADERS, "Accept-Ranges": "bytes"})
-    if "Range" in request.headers:
+    if not stored.complete:
+        response.headers.update(INCOMPLETE)
+    if asked is not None:
         response.set_status(206)
         response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{length}"
     response.content_length = stop - start

@@ -19,6 +19,8 @@ from offhook.web.records.entries import (
     Happened,
     Over,
     Recorded,
+    RecordingReady,
+    TrunkTurned,
     as_json,
     digits_key,
     seconds_of,
@@ -159,6 +161,10 @@ class CallStore:
                 case Recorded():
                     self._add_record(connection, entry, writer)
                     self._announce_end(connection, entry.record.call_id, now)
+                case RecordingReady():
+                    self.outbox.add_recording(connection, entry, now)
+                case TrunkTurned():
+                    self.outbox.add_trunk(connection, entry, writer.server, now)
         self._write_events(connection, happened, now)
 
     def _write_events(
