@@ -493,14 +493,16 @@ def test_a_redis_for_saved_calls_is_asked(tmp_path):
     assert all(f.subject != "saved calls" for f in examine(None))
 
 
-def test_the_model_of_an_analysis_is_asked_as_well(tmp_path):
+def test_the_model_of_an_analysis_is_asked_as_well(tmp_path, monkeypatch):
+    monkeypatch.delenv("OFFHOOK_RECORDS_URL", raising=False)
     file = tmp_path / "offhook.toml"
 
     def ask():
         return {f.subject: f for f in doctor_io._agents(load(file))}
 
     async def examined():
-        async with phone.model([phone.says("Yes.")]) as own, phone.model() as judge:
+        yes = [phone.says("Yes.")]
+        async with phone.model(yes, yes, yes, yes) as own, phone.model() as judge:
             agent = f'kind = "openai"\nmodel = "m"\nbase_url = "{own.url}"\napi_key = "k"\n'
             analysis = f'model = "judge"\nbase_url = "{judge.url}"\napi_key = "k"\n'
             file.write_text(
@@ -509,8 +511,7 @@ def test_the_model_of_an_analysis_is_asked_as_well(tmp_path):
             )
             judge.ill = FAULTS["401"].silent
             refused = await asyncio.to_thread(ask)
-            judge.ill, judge.answers = None, [phone.says("Yes.")]
-            own.answers = [phone.says("Yes.")] * 2
+            judge.ill, judge.answers = None, [yes]
             return refused, await asyncio.to_thread(ask), judge.requests
 
     refused, right, requests = asyncio.run(examined())
