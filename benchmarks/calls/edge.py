@@ -7,7 +7,7 @@ that fails under a load is reported as failed, and the next load uses a new one.
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, fields
 from math import ceil
@@ -34,6 +34,9 @@ MODULES: dict[Kind, tuple[str, ...]] = {
     "port": ("benchmarks.servers.edge_server", "scripted", "--one-port"),
     "stock": ("benchmarks.servers.stock_server", "scripted"),
 }
+
+Meanwhile = Callable[[aiohttp.ClientSession], Awaitable[None]]
+"""Asks a server."""
 
 MANNERS: tuple[Manner, ...] = ("listening", "talking")
 CALLS = (1, 10, 25, 50)
@@ -131,19 +134,34 @@ class Capacity:
     tried: list[Row | Failed] = field(default_factory=list)
 
 
-async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row | Failed:
-    """Measures a new server under a new load."""
+async def measure(
+    server: Kind,
+    manner: Manner,
+    calls: int,
+    seconds: float,
+    options: Sequence[str] = (),
+    meanwhile: Meanwhile = lambda http: asyncio.sleep(0),
+) -> Row | Failed:
+    """Measures a new server under a new load. `options` are further ones of the server's, and
+    `meanwhile` runs while it is measured, and ends by itself within that time."""
     try:
-        return await _measure(server, manner, calls, seconds)
+        return await _measure(server, manner, calls, seconds, options, meanwhile)
     except (ChildError, aiohttp.ClientError, TimeoutError) as error:
         why = str(error).splitlines()  # the last line of a child's log is the most informative
         return Failed(server, manner, calls, why[-1] if why else type(error).__name__)
 
 
-async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row:
+async def _measure(
+    server: Kind,
+    manner: Manner,
+    calls: int,
+    seconds: float,
+    options: Sequence[str],
+    meanwhile: Meanwhile,
+) -> Row:
     words = 0 if manner == "listening" else WORDS
     async with (
-        child(*MODULES[server], "--words", str(words)) as running,
+        child(*MODULES[server], *options, "--words", str(words)) as running,
         AsyncExitStack() as loads,
         aiohttp.ClientSession(
             f"http://127.0.0.1:{running.hello['port']}",
@@ -157,7 +175,7 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
         filled = Footprint.of(running.pid)
         for caller in callers:
             caller.send("measure")
-        await asyncio.sleep(seconds)
+        await asyncio.gather(asyncio.sleep(seconds), meanwhile(http))
         for caller in callers:
             caller.send("report")
         reports = [await caller.line(ANSWER_S) for caller in callers]

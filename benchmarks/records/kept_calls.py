@@ -5,24 +5,34 @@ words. Then asks what people ask in the console, each question many times with o
 says the median and the 95th percentile in ms; and writes calls as a server does, a batch five times
 a second or faster, and says how many entries a second that makes.
 
+With --up 20 it then asks the same over HTTP, as the console does, of a server on this store that
+has 20 talking calls meanwhile, in turn for --seconds; and has as many calls on a server that keeps
+none, to show by how much its packets leave later than theirs.
+
 The store is SQLite in a folder that is deleted afterwards, or the one at --url, which must be
 empty. --keep leaves it there, so that a server can be started on it.
 """
 
 import argparse
+import json
 import random
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from sqlalchemy import text
 
+from benchmarks.calls import edge
 from benchmarks.command import command
+from benchmarks.processes.process import run
 from benchmarks.table import Table
 from offhook.media.leg import CallInfo
 from offhook.web.records.analyses import VERDICTS
@@ -47,6 +57,8 @@ WORDS = tuple(f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "bd
 """720 words that others are drawn from."""
 QUESTIONS = 200
 """Of each kind."""
+LIMIT_MS = 150
+"""Which 95 of 100 answers may take while calls are up."""
 HERE = Writer("bench:1")
 
 
@@ -203,9 +215,77 @@ def measure(store: CallStore, total: int, as_json: bool) -> None:
             began = time.perf_counter()
             found += len(store.find(search)[0])
             took.append(1000 * (time.perf_counter() - began))
-        took.sort()
-        p50, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
-        lines.row(question=name, found=found / QUESTIONS, p50_ms=p50, p95_ms=p95)
+        show(lines, name, found, took)
+
+
+def show(lines: Table, name: str, found: int, took: list[float]) -> None:
+    """Prints how long answers took, in ms."""
+    took.sort()
+    p50, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
+    lines.row(question=name, found=found / len(took), p50_ms=p50, p95_ms=p95)
+
+
+# --- while calls are up ---
+
+
+def query_of(search: Search) -> dict[str, str]:
+    """Returns the parameters of GET /calls that ask for the same."""
+    query = {"limit": str(search.limit)}
+    for item in fields(Search):
+        value = getattr(search, item.name)
+        if value == item.default:
+            continue
+        if item.name in ("start", "end"):
+            name = {"start": "from", "end": "to"}[item.name]
+            query[name] = datetime.fromtimestamp(value, UTC).isoformat()
+        else:
+            query[item.name] = "true" if value is True else str(value)
+    return query
+
+
+class Console:
+    """Asks a server what people ask in the console, one question after the other."""
+
+    def __init__(self, total: int, seconds: float) -> None:
+        self.took: dict[str, list[float]] = defaultdict(list)
+        """ms of the answers to each question."""
+        self.found: Counter[str] = Counter()
+        self._questions, self._seconds = questions(total), seconds
+
+    async def ask(self, http: aiohttp.ClientSession) -> None:
+        end = time.perf_counter() + self._seconds
+        while True:
+            for name, searches in self._questions.items():
+                began = time.perf_counter()
+                if began >= end:
+                    return
+                async with http.get("/calls", params=query_of(next(searches))) as response:
+                    response.raise_for_status()
+                    self.found[name] += len((await response.json())["calls"])
+                self.took[name].append(1000 * (time.perf_counter() - began))
+
+
+async def measure_up(url: str, total: int, up: int, seconds: float, as_json: bool) -> int:
+    """Measures answers while calls are up, and these beside calls that are not kept. Returns 1 if
+    an answer took longer than it may."""
+    console = Console(total, seconds)
+    kept = await edge.measure("kept", "talking", up, seconds, ("--kept", url), console.ask)
+    alone = await edge.measure("edge", "talking", up, seconds)
+    title = f"questions of the console while {up} calls are up"
+    lines = Table("asked", title, "question found p50_ms p95_ms", as_json)
+    for name, took in console.took.items():
+        show(lines, name, console.found[name], took)
+    if as_json:
+        print(json.dumps({"kept": asdict(kept), "edge": asdict(alone)}))
+    else:
+        print(edge.HEADER, edge.line(kept), edge.line(alone), sep="\n")
+    slow = [name for name, took in console.took.items() if took[int(len(took) * 0.95)] > LIMIT_MS]
+    held = kept.holds and alone.holds and console.took and not slow
+    if not as_json:
+        print(
+            f"held: p95 at most {LIMIT_MS} ms, no gap" if held else f"not held: {slow or 'calls'}"
+        )
+    return 0 if held else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -213,6 +293,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--url", default="", help="an empty store; default: SQLite in a folder")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--up", type=int, default=0, help="talking calls meanwhile; default: none")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for which they are measured")
     parser.add_argument("--keep", type=Path, help="folder in which the file of SQLite stays")
     arguments: argparse.Namespace = parser.parse_args(argv)
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="offhook-records-"))
@@ -224,6 +306,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{store.kind.title}: {number:,} calls, {size / 1e6:,.0f} MB, {filled:,.0f} calls/s")
         measure(store, arguments.calls, arguments.json)
         print(f"written: {written_a_second(store):,.0f} entries/s, a call of ten turns at a time")
+        a = arguments
+        if a.up:
+            return run(measure_up(store.url, a.calls, a.up, a.seconds, a.json))
     finally:
         store.close()
         if arguments.keep is None:

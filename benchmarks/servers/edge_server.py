@@ -155,12 +155,12 @@ def configuration(a: argparse.Namespace) -> Config:
 
 
 def records(a: argparse.Namespace) -> Records:
-    """Keeps calls in a folder that is deleted at the end, if that is asked for."""
-    if not a.kept:
+    """Keeps calls, if that is asked for: at a URL, or in a folder that is deleted at the end."""
+    if a.kept is None:
         return Records(url="")
     folder = Path(tempfile.mkdtemp(prefix="offhook-bench-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Records(url=f"sqlite:///{folder}/calls.db", spool=folder / "spool")
+    return Records(url=a.kept or f"sqlite:///{folder}/calls.db", spool=folder / "spool")
 
 
 def edge_of(kind: str, config: Config, words: int) -> Edge:
@@ -217,7 +217,8 @@ def main() -> None:
     parser.add_argument("kind", choices=("scripted", "embedded", "echo", "vad"))
     parser.add_argument("--words", type=int, default=0, help="of a scripted reply")
     parser.add_argument("--one-port", action="store_true", help="browsers share a UDP port")
-    parser.add_argument("--kept", action="store_true", help="calls are kept, in SQLite")
+    kept = "calls are kept, at URL or in SQLite"
+    parser.add_argument("--kept", nargs="?", const="", metavar="URL", help=kept)
     parser.add_argument("--sip", action="store_true")
     parser.add_argument("--twilio", action="store_true")
     parser.add_argument("--max-calls", type=int, default=MAX_CALLS)

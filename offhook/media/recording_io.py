@@ -7,6 +7,7 @@ fsynced: a power cut costs what the kernel had not written.
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -31,6 +32,16 @@ incomplete, and an error is logged."""
 BITRATE = 40_000
 COMPLEXITY = 5
 """Half the encoder work of complexity 10; the `audio` application keeps the channels apart."""
+
+
+@dataclass(frozen=True)
+class FinishedRecording:
+    """A recording that has its end."""
+
+    place: str
+    """Where its sound is: a path."""
+    seconds: float
+    sealed: bool
 
 
 def sound_path(directory: Path, call_id: str, keys: Keyring | None) -> Path:
@@ -105,9 +116,18 @@ class OggOpusFile:
 class RecordingFiles:
     """The two files of one Recorder, written a part at a time. Methods raise OSError."""
 
-    def __init__(self, directory: Path, recorder: Recorder, keys: Keyring | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        recorder: Recorder,
+        keys: Keyring | None = None,
+        on_finished: Callable[[FinishedRecording], None] = lambda recording: None,
+    ) -> None:
+        """`on_finished` is called in the writer's thread once both files have their ends."""
         sound = sound_path(directory, recorder.call_id, keys)
         self.recorder = recorder
+        self._path, self._sealed = sound.absolute(), keys is not None
+        self._on_finished = on_finished
         self._mixer = StereoMixer()
         self._timeline = NewFile(timeline_path(sound), keys)
         try:
@@ -151,6 +171,8 @@ class RecordingFiles:
         )
         self._timeline.write(lines + timeline.read_lines())
         self._timeline.finish()
+        seconds = self._ticks * PACKET_MS / 1000
+        self._on_finished(FinishedRecording(str(self._path), seconds, self._sealed))
 
     def fail(self, error: Exception) -> None:
         self.recorder.error = f"{type(error).__name__}: {error}"
@@ -180,13 +202,19 @@ class RecordingWriter:
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
         self._thread.start()
 
-    def open(self, call_id: str, started_at: float) -> Recorder:
+    def open(
+        self,
+        call_id: str,
+        started_at: float,
+        on_finished: Callable[[FinishedRecording], None] = lambda recording: None,
+    ) -> Recorder:
         """Create NAME.ogg and NAME.jsonl, or sealed ones; `started_at` is seconds since 1970.
-        Raises OSError, and FileExistsError if the call id was recorded before. Blocks while two
-        files are created, a millisecond on a local disk."""
+        `on_finished` is called in the writer's thread once they are complete. Raises OSError, and
+        FileExistsError if the call id was recorded before. Blocks while two files are created, a
+        millisecond on a local disk."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         recorder = Recorder(call_id, started_at)
-        self._opened.put(RecordingFiles(self._directory, recorder, self._keys))
+        self._opened.put(RecordingFiles(self._directory, recorder, self._keys, on_finished))
         return recorder
 
     def path_of(self, recorder: Recorder) -> Path:

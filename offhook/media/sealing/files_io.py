@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from offhook.media.sealing.keyring import KeyFault, Keyring
+from offhook.media.sealing.names import SUFFIX
 from offhook.media.sealing.sealed import HEADER_BYTES, Opener, Sealer, is_sealed
 
 
@@ -21,7 +22,7 @@ class NewFile:
         self._file = FileIO(os.open(path, flags, 0o600), "wb")
         with contextlib.suppress(OSError):  # there are file systems without locks
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._sealer = None if keys is None else Sealer(keys)
+        self._sealer = None if keys is None else Sealer(keys, path.name)
         if self._sealer is not None:
             self._write(self._sealer.header)
 
@@ -73,6 +74,10 @@ class Source(Protocol):
     """The bytes of a file as it was written, wherever it lies. Methods block and raise OSError."""
 
     @property
+    def name(self) -> str:
+        """Its name without a folder, with which a sealed file is bound."""
+
+    @property
     def size(self) -> int: ...
 
     def read(self, offset: int, length: int) -> bytes: ...
@@ -85,6 +90,7 @@ class LocalFile:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
+        self.name = path.name
         self._file = path.open("rb")
         self.size = os.fstat(self._file.fileno()).st_size
 
@@ -112,13 +118,13 @@ class StoredFile:
             raise
 
     def _measure(self, keys: Keyring | None) -> int:
-        size = self._source.size
+        size, name = self._source.size, self._source.name
         header = self._source.read(0, min(size, HEADER_BYTES))
-        if not is_sealed(header):
+        if not is_sealed(header) and not name.endswith(SUFFIX):
             return size
         if keys is None:
             raise KeyFault("it is sealed, and there is no key: set [recording] key_file")
-        opener = self._opener = Opener(header, size, keys)
+        opener = self._opener = Opener(header, size, keys, name)
         tail = opener.tail
         opener.open_tail(self._source.read(tail.offset, tail.length))
         return opener.length

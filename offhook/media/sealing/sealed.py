@@ -1,7 +1,7 @@
 """Sealed files: AES-256-GCM in chunks, of which any can be opened by itself.
 
     header   52 bytes
-      magic        8   "offhook" and the version of the format, 1
+      magic        8   "offhook" and the version of the format, 2
       key id       8   of the operator's key
       chunk size   4   bytes of content in a chunk, big-endian
       salt        32   random, of this file
@@ -10,11 +10,13 @@
 
     key of the file  HKDF-SHA256(the operator's key, salt, "offhook sealed file")
     nonce            index of the chunk in 8 bytes, big-endian; 3 zeros; 1 if it is the last, or 0
-    authenticated    the header
+    authenticated    the header, and the name of the file in UTF-8
 
 A nonce is used once, since each file has its own key, and a chunk opens only at its place: chunks
-cannot be changed, swapped, left out or moved to another file. A file without its last chunk has
-been cut off, by a crash or by somebody; what it has can still be read. The scheme is STREAM of
+cannot be changed, swapped, left out or moved to another file, nor a file be put in the place of
+another call's. Files of version 1, in which the name was not authenticated, are read as well. A
+file without its last chunk has been cut off, by a crash or by somebody; what it has can still be
+read. The scheme is STREAM of
 "Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance" (Hoang, Reyhanitabar,
 Rogaway, Vizár, 2015), as age and Tink have it.
 """
@@ -30,7 +32,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from offhook.media.sealing.keyring import ID_BYTES, KEY_BYTES, Keyring, id_of
 
-MAGIC = b"offhook\x01"
+MAGIC = b"offhook\x02"
+WITHOUT_NAME = b"offhook\x01"
+"""Begins files in which the name is not authenticated."""
 SALT_BYTES = 32
 TAG_BYTES = 16
 CHUNK_BYTES = 4096
@@ -55,6 +59,10 @@ def _cipher(key: bytes, salt: bytes) -> AESGCM:
     return AESGCM(HKDF(SHA256(), KEY_BYTES, salt, _INFO).derive(key))
 
 
+def _authenticated(header: bytes, name: str) -> bytes:
+    return header + name.encode(errors="surrogateescape")
+
+
 def _nonce(index: int, *, last: bool) -> bytes:
     return index.to_bytes(8, "big") + bytes(3) + bytes([last])
 
@@ -62,10 +70,12 @@ def _nonce(index: int, *, last: bool) -> bytes:
 class Sealer:
     """Seals the content of one file, from its beginning to its end."""
 
-    def __init__(self, keys: Keyring, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, keys: Keyring, name: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """`name` is the file's, without its folder; it opens under no other."""
         salt = secrets.token_bytes(SALT_BYTES)
         self.header = _HEADER.pack(MAGIC, id_of(keys.newest), chunk_bytes, salt)
         """Comes first in the file."""
+        self._authenticated = _authenticated(self.header, name)
         self._cipher = _cipher(keys.newest, salt)
         self._chunk_bytes = chunk_bytes
         self._index = 0
@@ -85,7 +95,7 @@ class Sealer:
         return self._seal(bytes(self._rest), last=True)
 
     def _seal(self, content: bytes, *, last: bool) -> bytes:
-        sealed = self._cipher.encrypt(_nonce(self._index, last=last), content, self.header)
+        sealed = self._cipher.encrypt(_nonce(self._index, last=last), content, self._authenticated)
         self._index += 1
         return sealed
 
@@ -103,20 +113,22 @@ class Span:
 
 
 class Opener:
-    """Opens a sealed file of `size` bytes, from its header on."""
+    """Opens a sealed file of `size` bytes, from its header on; `name` is that which it had when it
+    was sealed, without its folder."""
 
-    def __init__(self, header: bytes, size: int, keys: Keyring) -> None:
+    def __init__(self, header: bytes, size: int, keys: Keyring, name: str) -> None:
         """Raises SealFault, and KeyFault if there is no key for it."""
         if len(header) < HEADER_BYTES or not is_sealed(header):
             raise SealFault("this is no sealed file, or its header was cut off")
-        self._header = header[:HEADER_BYTES]
+        header = header[:HEADER_BYTES]
         self._chunk_bytes: int
-        magic, key_id, self._chunk_bytes, salt = _HEADER.unpack(self._header)
-        if magic != MAGIC:
+        magic, key_id, self._chunk_bytes, salt = _HEADER.unpack(header)
+        if magic not in (MAGIC, WITHOUT_NAME):
             raise SealFault(f"it was sealed by a newer version of offhook: format {magic[-1]}")
         if not 1 <= self._chunk_bytes <= MAX_CHUNK_BYTES:
             raise SealFault("its header was changed")
         self._cipher = _cipher(keys.find(key_id), salt)
+        self._authenticated = header if magic == WITHOUT_NAME else _authenticated(header, name)
         self._full, self._tail = divmod(size - HEADER_BYTES, self._chunk_bytes + TAG_BYTES)
         self.complete = False
         """Whether the last chunk is there, once `open_tail` was given it."""
@@ -131,7 +143,7 @@ class Opener:
         if len(sealed) < TAG_BYTES:
             return
         try:
-            self._cipher.decrypt(_nonce(self._full, last=True), sealed, self._header)
+            self._cipher.decrypt(_nonce(self._full, last=True), sealed, self._authenticated)
         except InvalidTag:
             return
         self.complete = True
@@ -158,9 +170,12 @@ class Opener:
             last = index >= self._full
             try:
                 nonce = _nonce(index, last=last)
-                content.append(self._cipher.decrypt(nonce, sealed[at : at + size], self._header))
+                chunk = sealed[at : at + size]
+                content.append(self._cipher.decrypt(nonce, chunk, self._authenticated))
             except InvalidTag as error:
-                raise SealFault(f"it was changed, or is damaged, in chunk {index}") from error
+                other = ", or is another file under this name" if index == 0 else ""
+                words = f"it was changed, or is damaged, in chunk {index}{other}"
+                raise SealFault(words) from error
         return b"".join(content)[span.skip :]
 
     def _offset(self, index: int) -> int:

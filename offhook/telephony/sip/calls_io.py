@@ -17,6 +17,7 @@ from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.stack_io import SipStack
+from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 
@@ -62,6 +63,8 @@ class Hooks:
     about to be placed."""
     media_changed: Callable[[SipCall], None] = lambda call: None
     """Called with each call whose media were renegotiated."""
+    trunk_turned: Callable[[TrunkState], None] = lambda state: None
+    """Called with each trunk that has come up or gone down, or is down for another reason."""
     may_be_elsewhere: Callable[[], bool] = lambda: False
     """Whether another server may continue our calls by now: one whose media have stopped is then
     left without a BYE."""

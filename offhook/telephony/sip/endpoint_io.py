@@ -73,7 +73,7 @@ class SipEndpoint:
             for host in listening_hosts(settings.host)
         }
         """RTP ports by IP version."""
-        self.lookup = ServerLookup(self.stack, self._ports)
+        self.lookup = ServerLookup(self.stack, self._ports, self._trunk_changed)
         self._histories: dict[str, TrunkHistory] = {}
         """By the names of trunks with a server."""
         self._tasks = TaskSet()
@@ -200,14 +200,21 @@ class SipEndpoint:
                 log = logger.bind(trunk=status.trunk, state=status.standing)
                 words = f"{status.standing}: {status.detail}".removesuffix(": ")
                 log.log("WARNING" if status.detail else "INFO", "trunk {} {}", status.trunk, words)
-                self.trunk_histories()
+                self._trunk_changed(status.trunk)
             case TrunkChanged(TrunkState(trunk, reach, detail)):
                 log = logger.bind(trunk=trunk, state=reach)
                 words = f"is {reach}: {detail}" if detail else f"is {reach}"
                 log.log("WARNING" if detail else "INFO", "trunk {} {}", trunk, words)
-                self.trunk_histories()
+                self._trunk_changed(trunk)
             case Locate(hop):
                 self.lookup.locate(hop)
+
+    def _trunk_changed(self, name: str) -> None:
+        """Note what is seen of the trunks, and report this one if it has come up or gone down."""
+        history = self.trunk_histories().get(name)
+        state = next((s for s in self.trunk_states() if s.trunk == name), None)
+        if history is not None and state is not None and history.turned(state.state, state.detail):
+            self.hooks.trunk_turned(state)
 
     def _new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
         media, anywhere = MediaSettings(), False

@@ -5,7 +5,7 @@ its server has been resolved.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
 from loguru import logger
@@ -30,13 +30,20 @@ RESOLVE_RETRY_S = 30.0
 class ServerLookup:
     """DNS look-ups for one stack."""
 
-    def __init__(self, stack: SipStack, ip_versions: Collection[int]) -> None:
+    def __init__(
+        self,
+        stack: SipStack,
+        ip_versions: Collection[int],
+        on_error: Callable[[str], None] = lambda trunk: None,
+    ) -> None:
         """`ip_versions`: those of the addresses we listen on, 4 and 6; media use the same
-        version."""
+        version. `on_error` is called with the name of a trunk whose server cannot be resolved, for
+        each reason."""
         self.resolver = Resolver()
         self._stack = stack
         self._agent = stack.agent
         self._ip_versions = ip_versions
+        self._on_error = on_error
         self._settings = SipSettings()
         self._errors: dict[str, str] = {}
         """By the name of a trunk whose server has not been resolved yet."""
@@ -104,6 +111,7 @@ class ServerLookup:
                 told = str(error)
                 if not found:
                     self._errors[trunk.name] = str(error)
+                    self._on_error(trunk.name)
                 await asyncio.sleep(RESOLVE_RETRY_S)
                 continue
             found, told = True, ""

@@ -256,4 +256,5 @@ class Recording(Section):
 
 class Tracing(Section):
     otlp_endpoint: str = ""
-    """OTLP endpoint for OpenTelemetry traces; empty: tracing is off."""
+    """OTLP endpoint for OpenTelemetry traces; empty: tracing is off. What was said is in them where
+    [log] `words` has it logged."""

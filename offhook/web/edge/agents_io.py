@@ -21,7 +21,7 @@ from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.config.hours import on_duty
 from offhook.web.config.plugins import check_agents
-from offhook.web.http.logs import brief, for_log
+from offhook.web.http.logs import WORDS, brief, for_log
 from offhook.web.http.logs import kind as kind_of_event
 from offhook.web.tools.agent_tools_io import AgentTools, StandIns
 from offhook.web.tools.collected import instructions
@@ -45,6 +45,11 @@ class CallAgents:
     def faults(self) -> list[str]:
         """Returns what agents lack now of what they should have, a line each."""
         return self._tools.faults()
+
+    def tools(self, a: AgentSettings) -> list[str]:
+        """Returns the names of the functions that the model of an agent has now, beside those of
+        every call."""
+        return self._tools.names(a)
 
     def use(self, config: Config) -> None:
         """Applies a new configuration of documents and MCP servers."""
@@ -154,7 +159,7 @@ class CallAgents:
             instructions="\n\n".join(filter(None, (fill(a.instructions), collects, briefing))),
             greeting=fill(a.greeting),
             shared=self._shared,
-            log=partial(_log, call.leg.call_id),
+            log=partial(_log, call.leg.call_id, self._config().log.has_words),
             fallback=fallback,
             passages=self._tools.finder(a),
         )
@@ -165,9 +170,9 @@ class CallAgents:
         await self._shared.close()
 
 
-def _log(call_id: str, action: Any) -> None:
+def _log(call_id: str, has_words: bool, action: Any) -> None:
     """Logs what an agent does, a dataclass."""
-    done = for_log(asdict(action), has_words=True)  # a message is left to be read
+    done = for_log(asdict(action), has_words, (*WORDS, "name", "number"))
     logger.bind(call=call_id, action=done).info(
         "{}: agent: {} {}", call_id, kind_of_event(action), brief(done)
     )

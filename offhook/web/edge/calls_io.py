@@ -288,6 +288,6 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/calls", listed)
     router.add_get("/calls/{call}", shown)
     router.add_delete("/calls/{call}", hung_up)
-    router.add_get("/calls/{call}/events", followed)
+    router.add_get("/calls/{call}/events", followed, allow_head=False)  # it ends with the call
     router.add_post("/calls/{call}/recording", recording_changed)
     router.add_get("/sip/trace", trace)

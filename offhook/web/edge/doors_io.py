@@ -11,6 +11,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
+from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.carriers.calls_io import Host as CarrierHost
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.phones import callers_allowed, is_risky
@@ -24,6 +25,7 @@ class PhonesEdge(SipHost, Protocol):
 
     metrics: Metrics
     programs: ProgramCalls
+    records: CallRecords
     ready: bool
     draining: bool
 
@@ -38,6 +40,7 @@ class CarriersEdge(CarrierHost, Protocol):
 async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
     """Raises ConfigError."""
     sip = SipEndpoint(settings, edge)
+    sip.hooks.trunk_turned = edge.records.trunk_turned
     try:
         await sip.start()
     except (OSError, ValueError) as error:

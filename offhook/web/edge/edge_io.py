@@ -145,7 +145,7 @@ class Edge:
     async def start(self) -> None:
         """Loads all engines of this process. Raises EngineError."""
         config = self.config
-        tracing_io.set_up(config.tracing)
+        tracing_io.set_up(config.tracing, lambda: self.config.log.has_words)
         check_realtime(config)
         self.agents.load(config)
         check_mcp(config)

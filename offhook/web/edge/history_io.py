@@ -36,6 +36,17 @@ def store_of(request: web.Request) -> "CallStore":
     return kept.store
 
 
+def parameters(request: web.Request) -> dict[str, str]:
+    """Returns the parameters of a request. Raises SearchError if one is there twice: only one of
+    its values would count."""
+    from offhook.web.records.errors import SearchError
+
+    for name in request.query:
+        if len(request.query.getall(name)) > 1:
+            raise SearchError(f"{name}: is there twice, and one value is looked for")
+    return dict(request.query)
+
+
 async def found(request: web.Request) -> web.Response:
     """GET /calls?…: calls by what is known of them, the last first."""
     from offhook.web.records.errors import SearchError
@@ -43,7 +54,7 @@ async def found(request: web.Request) -> web.Response:
 
     store = store_of(request)
     try:
-        calls, cursor = await ask(request, store.find, Search.of(request.query))
+        calls, cursor = await ask(request, store.find, Search.of(parameters(request)))
     except SearchError as fault:
         return error(400, str(fault))
     return web.json_response({"calls": calls, "cursor": cursor})
@@ -100,8 +111,8 @@ def _as_file(call_id: str, kind: str) -> dict[str, str]:
 
 
 async def recording(request: web.Request) -> web.StreamResponse:
-    """GET /calls/{call}/recording: Ogg Opus, the caller left and the agent right; ranges too. The
-    first request of a listener is noted in the store."""
+    """GET /calls/{call}/recording: Ogg Opus, the caller left and the agent right; ranges too. Who
+    listens is noted in the store, once in a while."""
     store, call_id = store_of(request), request.match_info["call"]
     call = await ask(request, store.show, call_id)
     if call is None:
@@ -114,10 +125,10 @@ async def recording(request: web.Request) -> web.StreamResponse:
         return error(404, "this call was not recorded, or its recording has been deleted")
     if not in_bucket(place) and not await _is_file(place):
         return error(404, f"the recording is at the server {call['server']}")
-    if request.headers.get("Range", "bytes=0-").startswith("bytes=0-"):
-        await ask(request, store.look, call_id, "recording", peer_of(request), time.time())
-        line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
-        line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
+    # Whatever part of it: all but the first byte would be as good as all.
+    await ask(request, store.look, call_id, "recording", peer_of(request), time.time())
+    line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
+    line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
     edge = request.app[EDGE]
     return await send_sound(request, place, edge.config.recording, edge.records)
 
@@ -133,8 +144,9 @@ async def numbers(request: web.Request) -> web.Response:
 
     store = store_of(request)
     try:
-        start = read_time("from", request.query.get("from", "24h"))
-        end = read_time("to", request.query.get("to", "0m"))
+        given = parameters(request)
+        start = read_time("from", given.get("from", "24h"))
+        end = read_time("to", given.get("to", "0m"))
         if start >= end:
             raise SearchError("from: is not before to")
     except SearchError as fault:

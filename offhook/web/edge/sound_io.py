@@ -1,6 +1,7 @@
 """Sends the sound of a recording, or a part of it, opened on the way if it is sealed."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +23,11 @@ from offhook.web.records.bucket.threads_io import in_own_thread
 T = TypeVar("T")
 
 PIECE_BYTES = 64 * 1024
-"""Of a file that is encrypted, or in a bucket, are read, opened and sent at once."""
+"""Of a file that are read, opened if it is encrypted, and sent at once."""
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
+"""One range of bytes (RFC 9110 §14.1.2). Several are answered as none, with all of it."""
+INCOMPLETE = {"Offhook-Recording": "incomplete"}
+"""Says that a sealed file has no end: the call goes on, or the file was cut off."""
 HEADERS = {"Content-Type": "audio/ogg", "Cache-Control": "no-store"}
 
 
@@ -61,9 +66,7 @@ async def send_sound(
     request: web.Request, place: str, recording: Recording, records: CallRecords
 ) -> web.StreamResponse:
     """Returns the response to a request for a recording, or for a range of its bytes."""
-    if not is_encrypted(place):
-        if not in_bucket(place):
-            return web.FileResponse(place, headers=HEADERS)
+    if in_bucket(place) and not is_encrypted(place):
         if records.bucket is not None and records.bucket.settings.links and request.method == "GET":
             raise web.HTTPFound(records.bucket.link(place), headers={"Cache-Control": "no-store"})
     sound = Sound(place, recording, records)
@@ -72,7 +75,7 @@ async def send_sound(
     except (KeyFault, SealFault, ValueError, OSError) as fault:
         return _unplayable(place, fault)
     try:
-        return await _send(request, sound, stored)
+        return await _send(request, sound, stored, requested_range(request))
     finally:
         stored.close()
 
@@ -86,13 +89,27 @@ def _unplayable(place: str, fault: Exception) -> web.Response:
     return error(status, f"the recording cannot be played: {fault}")
 
 
-async def _send(request: web.Request, sound: Sound, stored: StoredFile) -> web.StreamResponse:
+def requested_range(request: web.Request) -> slice | None:
+    """Returns the bytes that a request asks for; None for all of them. A header that is malformed,
+    or of another unit, counts as none (RFC 9110 §14.2), and so does one with a validator, as no
+    answer has any."""
+    found = _RANGE.fullmatch(request.headers.get("Range", "").strip())
+    if found is None or request.method != "GET" or "If-Range" in request.headers:
+        return None
+    first, last = (int(digits) if digits else None for digits in found.groups())
+    if first is None:  # the last so many
+        return None if last is None else slice(-last, None) if last else slice(0, 0)
+    if last is None:
+        return slice(first, None)
+    return slice(first, last + 1) if first <= last else None
+
+
+async def _send(
+    request: web.Request, sound: Sound, stored: StoredFile, asked: slice | None
+) -> web.StreamResponse:
     length = stored.length
-    try:
-        start, stop, _ = request.http_range.indices(length)
-    except ValueError:
-        start = stop = length
-    if "Range" in request.headers and start >= stop:
+    start, stop, _ = (asked or slice(None)).indices(length)
+    if asked is not None and start >= stop:
         unsatisfied = {"Content-Range": f"bytes */{length}"}
         return error(416, "the recording has no such bytes", **unsatisfied)
     try:
@@ -100,7 +117,9 @@ async def _send(request: web.Request, sound: Sound, stored: StoredFile) -> web.S
     except (SealFault, OSError) as fault:
         return _unplayable(sound.place, fault)
     response = web.StreamResponse(headers={**HEADERS, "Accept-Ranges": "bytes"})
-    if "Range" in request.headers:
+    if not stored.complete:
+        response.headers.update(INCOMPLETE)
+    if asked is not None:
         response.set_status(206)
         response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{length}"
     response.content_length = stop - start

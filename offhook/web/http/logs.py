@@ -6,7 +6,7 @@ start another line.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -47,8 +47,8 @@ class Log(BaseModel):
     json_lines: bool = False
     """Whether each line is a JSON object instead of text."""
     words: bool | None = None
-    """Whether to log what callers and the agent say. Unset: only at the levels DEBUG and TRACE.
-    DTMF digits and long numbers are always masked."""
+    """Whether to log what callers and the agent say, and have it in traces. Unset: only at the
+    levels DEBUG and TRACE. DTMF digits and long numbers are always masked."""
     calls: Path | None = None
     """File to which a JSON line is appended for every ended phone or carrier call."""
 
@@ -99,10 +99,13 @@ def masked(words: str) -> str:
     return words
 
 
-def for_log(fields: Mapping[str, Any], has_words: bool) -> dict[str, Any]:
-    """Returns the fields of an event for the log, with words masked or replaced by their number."""
+def for_log(
+    fields: Mapping[str, Any], has_words: bool, words: Sequence[str] = WORDS
+) -> dict[str, Any]:
+    """Returns the fields of an event for the log, those with `words` masked or replaced by their
+    number."""
     shown = dict(fields)
-    for name in WORDS:
+    for name in words:
         if said := shown.get(name):
             shown[name] = masked(said) if has_words else f"({len(said.split())} words)"
     if "digit" in shown:

@@ -67,7 +67,29 @@ class Recorded:
     end: str
 
 
-Entry = Began | Happened | Over | Recorded
+@dataclass(frozen=True, slots=True)
+class RecordingReady:
+    """A recording of a call is complete where it is kept."""
+
+    call: str
+    place: str
+    seconds: float
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrunkTurned:
+    """A trunk has come up or gone down, or is down for another reason."""
+
+    trunk: str
+    at: float
+    """Seconds since 1970."""
+    up: bool
+    reason: str
+    """Why it is down; "" if it is up."""
+
+
+Entry = Began | Happened | Over | Recorded | RecordingReady | TrunkTurned
 
 
 def digits_key(number: str) -> str:

@@ -1,6 +1,7 @@
 """The webhooks that wait in the store: they are written with what they tell, and stay until their
 receivers have taken them."""
 
+import hashlib
 import json
 import secrets
 from collections.abc import Callable, Sequence
@@ -9,8 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from offhook.web.records.entries import RecordingReady, TrunkTurned, storable
 from offhook.web.records.leases import claim_rows, retry_at
 from offhook.web.records.tables import calls, deliveries, events
+from offhook.web.records.times import iso
 from offhook.web.records.webhooks import (
     AT_ONCE,
     LEASE_S,
@@ -49,15 +52,48 @@ class Outbox:
         now: float,
     ) -> None:
         """Has an event told to those who want it. `now` is seconds since 1970."""
+        self._add(connection, call, event, {"call_id": call, **data}, now)
+
+    def add_recording(self, connection: sa.Connection, ready: RecordingReady, now: float) -> None:
+        """Has a recording told that is complete at its place, unless its call was forgotten
+        meanwhile."""
+        is_it = sa.and_(calls.c.id == ready.call, calls.c.forgotten.is_(None))
+        if connection.execute(sa.select(calls.c.id).where(is_it)).first() is None:
+            return
+        data = {"call_id": ready.call, "place": ready.place, "seconds": ready.seconds}
+        data["sealed"] = ready.sealed
+        self._add(connection, ready.call, "recording.ready", data, now, ready.place)
+
+    def add_trunk(
+        self, connection: sa.Connection, turned: TrunkTurned, server: str, now: float
+    ) -> None:
+        """Has a change of a trunk told, in order with the others of that trunk at this server."""
+        data = {"trunk": turned.trunk, "server": server, "at": iso(turned.at)}
+        data["reason"] = turned.reason
+        about = storable(f"trunk:{turned.trunk}@{server}")
+        event: EventType = "trunk.registered" if turned.up else "trunk.failed"
+        self._add(connection, about, event, data, now, str(turned.at))
+
+    def _add(
+        self,
+        connection: sa.Connection,
+        about: str,
+        event: EventType,
+        data: dict[str, Any],
+        now: float,
+        once: str = "",
+    ) -> None:
+        """`once` tells an event from others of its kind, if nothing in the store says whether it
+        was added before: its webhook has the same id then, by which receivers know it."""
         wanted = wanting(self.receivers, event)
         if not wanted:
             return
-        body = body_of(event, {"call_id": call, **data}, now)
+        body = body_of(event, data, now)
         rows = [
             {
-                "id": f"evt_{secrets.token_hex(12)}",
+                "id": _id_of(receiver.url, about, event, once),
                 "url": receiver.url,
-                "call": call,
+                "call": about,
                 "event": event,
                 "body": body,
                 "created": now,
@@ -98,7 +134,7 @@ class Outbox:
 
     def claim(self, url: str, now: float) -> list[Delivery]:
         """Returns webhooks that are due for a receiver, and has them to itself for LEASE_S: the
-        first of each call that waits."""
+        first of each call or trunk that waits."""
         other = deliveries.alias()
         before = sa.and_(
             other.c.url == deliveries.c.url,
@@ -167,6 +203,14 @@ class Outbox:
         """Deletes what was written before a time."""
         with self._begin() as connection:
             connection.execute(deliveries.delete().where(deliveries.c.created < before))
+
+
+def _id_of(*what: str) -> str:
+    """Returns the id of a webhook: one by chance, unless the last part says which event it is."""
+    if not what[-1]:
+        return f"evt_{secrets.token_hex(12)}"
+    digest = hashlib.sha256("\0".join(what).encode(errors="surrogatepass"))
+    return f"evt_{digest.hexdigest()[:24]}"
 
 
 def is_complete(connection: sa.Connection, call: str) -> bool:

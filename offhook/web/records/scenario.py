@@ -17,16 +17,24 @@ _HEAD = """\
 # agent's words stand in comments: replace `{{event: response}}` by what has to be in an answer, as
 # text_contains: "tomorrow", or eval: "says when the order comes".
 """
+_WITHHELD = """\
+# {turns} of the caller's are missing, as nothing was kept while the recording was paused: a comment
+# stands where each was. Write what is to be said there, such as a card number for tests.
+"""
 
 
 def scenario_of(call: str, timeline: Sequence[Mapping[str, Any]]) -> str:
     """Returns a file of scenarios. Raises ValueError if the caller has said nothing, or words are
     not kept."""
     turns = _turns(timeline)
+    withheld = sum(turn.withheld for turn in turns)
     if not any(turn.user for turn in turns):
         raise ValueError("the caller has said nothing in it, or words are not kept")
     name = _quoted(f"call-{call}")
-    lines = [_HEAD.format(call=call), f"name: {name}"]
+    lines = [_HEAD.format(call=call)]
+    if withheld:
+        lines.append(_WITHHELD.format(turns="1 turn" if withheld == 1 else f"{withheld} turns"))
+    lines.append(f"name: {name}")
     if stubs := _stubs(timeline):
         lines.append("stubs:")
         lines += [f"  {_quoted(tool)}: {answers}" for tool, answers in stubs.items()]
@@ -37,37 +45,37 @@ def scenario_of(call: str, timeline: Sequence[Mapping[str, Any]]) -> str:
 
 
 class _Turn:
-    def __init__(self, user: str = "") -> None:
+    def __init__(self, user: str = "", *, withheld: bool = False) -> None:
         self.user = user
+        self.withheld = withheld
+        """Whether the caller has said something that was not kept."""
         self.calls: list[str] = []
         self.answers: list[str] = []
 
     def lines(self) -> list[str]:
         said = [f"      - user: {_quoted(self.user)}"] if self.user else []
         begins = "        " if said else "      - "
+        missing = [f'      # - user: "{NOT_KEPT}"'] if self.withheld else []
         expected = [f"          - {{event: function_call, calls: [{call}]}}" for call in self.calls]
         if self.answers:
             expected += [f"          # {_quoted(answer)}" for answer in self.answers]
             expected.append("          - {event: response}")
-        return [*said, f"{begins}expect:", *expected] if expected else said
-
-
-def _is_kept(text: str) -> bool:
-    return bool(text.strip()) and text != NOT_KEPT
+        return [*missing, *said, *([f"{begins}expect:", *expected] if expected else ())]
 
 
 def _turns(timeline: Sequence[Mapping[str, Any]]) -> list[_Turn]:
     turns = [_Turn()]
     for event in timeline:
         match event:
-            case {"event": "caller_turn" | "caller_typed", "text": str(text)} if _is_kept(text):
-                turns.append(_Turn(text))
+            case {"event": "caller_turn" | "caller_typed", "text": str(text)} if text.strip():
+                withheld = text == NOT_KEPT
+                turns.append(_Turn("" if withheld else text, withheld=withheld))
             case {"event": "agent_turn", "text": str(text)}:
                 turns[-1].answers.append(text)
             case {"event": "tool_used", "name": str(name), "arguments": str(arguments)}:
                 args = f", args: {_quoted(json.loads(arguments))}" if _is_json(arguments) else ""
                 turns[-1].calls.append(f"{{name: {_quoted(name)}{args}}}")
-    return [turn for turn in turns if turn.user or turn.answers]
+    return [turn for turn in turns if turn.user or turn.answers or turn.withheld]
 
 
 def _stubs(timeline: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from offhook.web.records.entries import (
     Happened,
     Over,
     Recorded,
+    RecordingReady,
+    TrunkTurned,
     as_json,
     digits_key,
     seconds_of,
@@ -79,9 +81,9 @@ class CallStore:
         self.kind = kind_of(url)
         self.url = url
         self._engine = self.kind.open(url)
-        self.ledger = Ledger(self.kind, self._begin)
-        self.deletion = Deletion(self.kind, self._engine, self._begin, self.ledger)
         self.outbox = Outbox(receivers, self._begin)
+        self.ledger = Ledger(self.kind, self._begin, self.outbox)
+        self.deletion = Deletion(self.kind, self._engine, self._begin, self.ledger)
         # Made once: of each that is made anew, some 200 objects are left to the garbage collector,
         # which stops the packets of calls.
         self._upserts: dict[tuple[str, ...], Any] = {}
@@ -161,6 +163,10 @@ class CallStore:
                 case Recorded():
                     self._add_record(connection, entry, writer)
                     self._announce_end(connection, entry.record.call_id, now)
+                case RecordingReady():
+                    self.outbox.add_recording(connection, entry, now)
+                case TrunkTurned():
+                    self.outbox.add_trunk(connection, entry, writer.server, now)
         self._write_events(connection, happened, now)
 
     def _write_events(

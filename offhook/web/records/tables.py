@@ -131,7 +131,8 @@ deliveries = sa.Table(
     sa.Index("deliveries_call", "call"),
 )
 """Webhooks that wait for their receivers; those that were delivered are deleted, and the state of
-those that were given up is "dead"."""
+those that were given up is "dead". `call` is what they are about, in whose order they go: the id of
+a call, or trunk:NAME@SERVER."""
 
 analyses = sa.Table(
     "analyses",

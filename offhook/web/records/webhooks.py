@@ -1,4 +1,4 @@
-"""Webhooks about calls: which there are, and when each is tried again."""
+"""Webhooks about calls and trunks: which there are, and when each is tried again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +19,10 @@ EventType = Literal[
     "transfer.failed",
     "call.answered_by",
     "message.left",
+    "recording.ready",
+    "recording.uploaded",
+    "trunk.registered",
+    "trunk.failed",
 ]
 OF_KINDS: dict[str, EventType] = {
     "caller_turn": "turn.caller",
@@ -36,7 +40,8 @@ OF_KINDS: dict[str, EventType] = {
 LEASE_S = 60.0
 """Time in s for which a process that delivers a webhook has it to itself."""
 AT_ONCE = 8
-"""Webhooks that are under way to one receiver; those of one call go one after the other."""
+"""Webhooks that are under way to one receiver; those of one call or trunk go one after the
+other."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import FunctionTool
 from offhook.pipeline.conversation.passages import FindPassages
-from offhook.web.config.agents import Agent
+from offhook.web.config.agents import NOTE, SEARCH, Agent, handoff_tool
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.plugins import key_path, settings_of
@@ -111,6 +111,26 @@ class AgentTools:
     def faults(self) -> list[str]:
         """Returns which MCP servers agents do without, and why, a line each."""
         return self._mcp.faults() if self._mcp is not None else []
+
+    def names(self, agent: Agent) -> list[str]:
+        """Returns the names of the functions that the model of an agent has now, beside those of
+        every call. Of an MCP server that has not listed its tools, they are what the configuration
+        has of them."""
+        found: list[str] = []
+        for tool in agent.tools:
+            if not isinstance(tool, McpTools):
+                found += tool.function_names
+            elif self._mcp is not None and (listed := self._mcp.names(tool, agent)) is not None:
+                found += listed
+            else:
+                found += tool.function_names or [f"all of {tool.mcp}"]
+        found += map(handoff_tool, agent.handoffs)
+        found += [SEARCH] if agent.knowledge else []
+        found += [NOTE] if agent.collect else []
+        found += agent.own_recording_tools
+        flow = agent.loaded_flow
+        of_flow = () if flow is None else (f for _, f in flow.functions() if f.is_of_the_flow)
+        return list(dict.fromkeys([*found, *(function.name for function in of_flow)]))
 
     def functions(self, agent: Agent, call: Call, fill: Fill) -> list[FunctionTool]:
         """Returns the tools of an agent for the model of a call."""

@@ -87,6 +87,13 @@ class McpServers:
         found = chosen(agent, self._listed)[0]
         return [self._function(e, f, call, fill) for e, f in found if e is tool]
 
+    def names(self, tool: McpTools, agent: Agent) -> list[str] | None:
+        """Returns the functions that an agent has of a server; None as long as that has not listed
+        its tools."""
+        if tool.mcp not in self._listed:
+            return None
+        return [f.name for entry, f in chosen(agent, self._listed)[0] if entry is tool]
+
     @property
     def _listed(self) -> dict[str, tuple[McpFunction, ...]]:
         return {name: s.functions for name, s in self._servers.items() if s.has_listed}

@@ -23,18 +23,19 @@ from offhook.media.sealing.sealed import (
 
 KEYS = Keyring([bytes(range(32))])
 CHUNK = 16
+NAME = "call.ogg.sealed"
 CONTENT = st.binary(max_size=5 * CHUNK)
 
 
 def sealed_of(content: bytes, cut: int = 7) -> bytes:
-    sealer = Sealer(KEYS, CHUNK)
+    sealer = Sealer(KEYS, NAME, CHUNK)
     parts = [sealer.write(content[i : i + cut]) for i in range(0, len(content), cut)]
     return b"".join((sealer.header, *parts, sealer.finish()))
 
 
-def opened(sealed: bytes) -> tuple[Opener, bytes]:
+def opened(sealed: bytes, name: str = NAME) -> tuple[Opener, bytes]:
     """What opens a file, and all of its content."""
-    opener = Opener(sealed[:HEADER_BYTES], len(sealed), KEYS)
+    opener = Opener(sealed[:HEADER_BYTES], len(sealed), KEYS, name)
     tail = opener.tail
     opener.open_tail(sealed[tail.offset :][: tail.length])
     span = opener.span(0, opener.length)
@@ -113,26 +114,48 @@ def test_a_chunk_of_another_file_is_none_of_this_one(one: bytes, other: bytes) -
     assert (opener.complete, found) == (False, b"")
 
 
+@given(st.binary(min_size=CHUNK, max_size=5 * CHUNK), st.text(max_size=20))
+def test_a_file_opens_under_its_own_name_alone(content: bytes, name: str) -> None:
+    sealed = sealed_of(content)
+    assert opened(sealed)[1] == content
+    if name != NAME:
+        with pytest.raises(SealFault, match="another file under this name"):
+            opened(sealed, name)
+
+
+def test_a_file_of_version_1_opens_under_any_name() -> None:
+    key, content, salt = bytes(range(32)), os.urandom(40), bytes(32)
+    header = b"offhook\x01" + id_of(key) + CHUNK.to_bytes(4, "big") + salt
+    cipher = AESGCM(HKDF(SHA256(), 32, salt, b"offhook sealed file").derive(key))
+    sealed = header
+    for index in range(3):
+        nonce = index.to_bytes(8, "big") + bytes(3) + (b"\1" if index == 2 else b"\0")
+        sealed += cipher.encrypt(nonce, content[index * CHUNK :][:CHUNK], header)
+    for name in (NAME, "moved.ogg.sealed"):
+        opener, found = opened(sealed, name)
+        assert (found, opener.complete) == (content, True)
+
+
 @given(st.binary(max_size=HEADER_BYTES + 100))
 def test_whatever_is_no_sealed_file_is_refused(junk: bytes) -> None:
     with pytest.raises((SealFault, KeyFault)):
-        Opener(junk, len(junk), KEYS)
+        Opener(junk, len(junk), KEYS, NAME)
 
 
 def test_the_format_is_the_one_that_is_described() -> None:
     """Opened again by what the text of `sealed` says alone."""
     key, content = bytes(range(32)), os.urandom(40)
     sealed = sealed_of(content)
-    assert sealed[:8] == b"offhook\x01"
+    assert sealed[:8] == b"offhook\x02"
     assert sealed[8:16] == id_of(key)
     assert int.from_bytes(sealed[16:20], "big") == CHUNK
-    header = sealed[:52]
+    authenticated = sealed[:52] + b"call.ogg.sealed"
     cipher = AESGCM(HKDF(SHA256(), 32, sealed[20:52], b"offhook sealed file").derive(key))
     found = b""
     for index, at in enumerate(range(52, len(sealed), CHUNK + 16)):
         last = index == 40 // CHUNK
         nonce = index.to_bytes(8, "big") + bytes(3) + (b"\1" if last else b"\0")
-        found += cipher.decrypt(nonce, sealed[at : at + CHUNK + 16], header)
+        found += cipher.decrypt(nonce, sealed[at : at + CHUNK + 16], authenticated)
     assert found == content
 
 
@@ -142,12 +165,12 @@ def test_the_format_is_the_one_that_is_described() -> None:
 def test_old_keys_open_what_they_sealed_and_the_first_seals() -> None:
     old, new = new_key(), new_key()
     before, both = Keyring.parse(old), Keyring.parse(f"# since May\n{new}\n\n{old} # before\n")
-    sealer = Sealer(before)
+    sealer = Sealer(before, NAME)
     sealed = sealer.header + sealer.write(b"x" * 5000) + sealer.finish()
-    assert Opener(sealed, len(sealed), both).length >= 4096
-    assert Sealer(both).header[8:16] == id_of(both.newest)
+    assert Opener(sealed, len(sealed), both, NAME).length >= 4096
+    assert Sealer(both, NAME).header[8:16] == id_of(both.newest)
     with pytest.raises(KeyFault, match="was in use when it was recorded") as fault:
-        Opener(sealed, len(sealed), Keyring.parse(new))
+        Opener(sealed, len(sealed), Keyring.parse(new), NAME)
     assert id_of(before.newest).hex() in str(fault.value)
     for key in (old, new):
         assert key not in str(fault.value)

@@ -89,11 +89,14 @@ class Served:
 
 
 @asynccontextmanager
-async def served(config: Config) -> AsyncIterator[Served]:
+async def served(config: Config, *, keeps: bool = False) -> AsyncIterator[Served]:
+    """An edge with these settings; it `keeps` calls if the test has a place for them."""
     import aioice.ice
 
     host_addresses = aioice.ice.get_host_addresses
     edge = Edge(config, bot)
+    if keeps:
+        edge.records.open_store(config)
     await edge.start()
     runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)
     await runner.setup()

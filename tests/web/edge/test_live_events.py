@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,9 @@ class Stream:
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
+
+    def leave(self) -> None:
+        self._response.close()
 
     async def next(self) -> tuple[str, Any]:
         """The next event, its kind and its data; ("", None) at the end."""
@@ -228,16 +231,32 @@ async def test_a_server_that_stops_ends_the_streams(target: Target) -> None:
         assert "stops" in (await screen.until("reconnect"))["why"]
 
 
-async def test_there_are_only_so_many_places(
-    target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_feed_io, "MAX_LISTENERS", 1)
-    async with listening(target.url) as screen, aiohttp.ClientSession() as http:
-        await screen.until("snapshot")
-        async with http.get(f"{target.url}/calls/events") as response:
-            assert response.status == 503
-            assert response.headers["Retry-After"]
-            assert "live screens" in (await response.json())["error"]
+async def test_of_sixty_screens_fifty_have_a_place_though_one_never_reads(target: Target) -> None:
+    feed = target.edge.records.live
+    assert feed is not None
+    port = int(target.url.rpartition(":")[2])
+    _, deaf = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    deaf.write(b"GET /calls/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await until(lambda: feed._listeners)
+    [unread] = feed._listeners
+    async with AsyncExitStack() as there, aiohttp.ClientSession() as http:
+        screens = [await there.enter_async_context(listening(target.url)) for _ in range(49)]
+        for screen in screens:
+            await screen.until("snapshot")
+        for _ in range(10):
+            async with http.get(f"{target.url}/calls/events") as response:
+                assert response.status == 503
+                assert response.headers["Retry-After"]
+                assert "live screens" in (await response.json())["error"]
+        for _ in range(3 * live_feed_io.MAX_WAITING):  # as an hour of many calls
+            unread.put(bytes(1 << 16))
+        assert len(unread._waiting) <= live_feed_io.MAX_WAITING
+        target.add(begun("call"))
+        for screen in screens:
+            assert (await screen.until("started"))["call_id"] == "call"
+        screens[0].leave()
+        await until(lambda: not feed.is_full)
+    deaf.close()
 
 
 async def test_without_a_store_it_says_which_setting_is_missing(edge: Edge) -> None:

@@ -8,12 +8,13 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from offhook.media.end_reason import End
 from offhook.telephony.sip.trunks import registration
-from offhook.web.config.agents import Agent
+from offhook.web.config.agents import Agent, handoff_tool
 from offhook.web.config.config import Config, load
 from offhook.web.edge.console.agent_states import agent_states, version_of
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.metrics import LATENCY_BUCKETS
 from offhook.web.records.live_look import AgentSums
+from offhook.web.tools.agent_tools_io import AgentTools
 from offhook.web.workers.engines import engine_states
 from tests.pipeline.conversation.phone import model, says
 from tests.support.waiting import until
@@ -174,12 +175,16 @@ async def test_an_agents_version_is_its_settings_without_its_keys(tmp_path: Path
     for before, after in (('"m"', '"n"'), ("looks an", "finds an")):
         changed = agents_of(tmp_path, SHOP.replace(before, after))
         assert version_of(changed.agents["shop"]) != version
-    found = agent_states(shown, None, [], ["shop"])
+    found = agent_states(shown, None, [], ["shop"], AgentTools().names)
     assert SECRET not in str(found)
     desk, shop = found["agents"]
     assert (desk["name"], desk["is_default"], desk["model"]) == ("agent", True, "")
     assert (shop["kind"], shop["model"], shop["version"]) == ("openai", "m", version)
-    assert (shop["tools"], shop["handoffs"]) == (["order"], ["agent"])
+    assert (shop["tools"], shop["handoffs"]) == (["order", handoff_tool("agent")], ["agent"])
+    assert shop["built_in_tools"] == [
+        *("end_call", "gather_digits", "send_dtmf", "hold_call", "resume_call")
+    ]
+    assert (desk["tools"], desk["built_in_tools"]) == ([], [])
     assert shop["fault"] == "its model does not answer"
     assert not found["kept"]
     assert "calls" not in shop
@@ -188,7 +193,7 @@ async def test_an_agents_version_is_its_settings_without_its_keys(tmp_path: Path
 async def test_calls_of_an_agent_that_is_gone_are_not_lost() -> None:
     config = Config(agents={"desk": Agent()})
     sums = {"desk": AgentSums(2, 9, 1, 400), "before": AgentSums(0, 3)}
-    found = agent_states(config, sums, [], [])
+    found = agent_states(config, sums, [], [], AgentTools().names)
     assert [each["calls"] for each in found["agents"]] == [0, 9]
     assert [(each["name"], each["calls"]) for each in found["others"]] == [("before", 3)]
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from offhook.web.records.entries import Happened, Recorded
+from offhook.web.records.entries import Happened, Recorded, RecordingReady, TrunkTurned
 from offhook.web.records.leases import GIVE_UP_S
 from offhook.web.records.outbox import Outbox
 from offhook.web.records.store import CallStore
 from offhook.web.records.webhooks import AT_ONCE, LEASE_S, Receiver
+from offhook.web.records.writing.spool import entries_of, lines_of
 from tests.web.records.made_calls import HERE, NOON, RECORD, begun, call_of, over, said
 
 CRM, SCREEN = "https://crm.example/hook", "https://screen.example/hook"
@@ -179,4 +180,73 @@ def test_who_is_forgotten_is_in_no_webhook_that_waits(url: str, tmp_path: Path) 
     if store.kind.title == "SQLite":
         kept = b"".join(path.read_bytes() for path in tmp_path.glob("calls.db*"))
         assert b"Zaphod" not in kept
+    store.close()
+
+
+READY = RecordingReady("call", "/sound/call.ogg.sealed", 12.5, True)
+
+
+def test_a_recording_that_is_ready_is_told_with_its_call(url: str) -> None:
+    store = opened(url, "recording.ready")
+    store.write([*call_of("call", "hello", edge="webrtc"), READY], HERE, NOON)
+    told = taken(store.outbox, CRM)
+    assert [event for event, _ in told] == ["call.started", "call.ended", "recording.ready"]
+    assert told[-1][1] == {
+        "call_id": "call",
+        "place": "/sound/call.ogg.sealed",
+        "seconds": 12.5,
+        "sealed": True,
+    }
+    store.close()
+
+
+def test_no_recording_is_told_of_who_was_forgotten_meanwhile(url: str) -> None:
+    store = opened(url, "recording.ready")
+    store.write(call_of("call", "hello", edge="webrtc"), HERE, NOON)
+    assert store.deletion.forget("call", NOON).calls == 1
+    store.write([READY, RecordingReady("nobody", "/sound/nobody.ogg", 1.0, False)], HERE, NOON)
+    assert store.outbox.waiting() == []
+    store.close()
+
+
+def test_each_trunk_has_its_own_order(url: str) -> None:
+    store = opened(url, "trunk.registered", "trunk.failed")
+    turns = [
+        TrunkTurned("line", NOON, False, "403 Forbidden"),
+        TrunkTurned("other", NOON + 1, True, ""),
+        TrunkTurned("line", NOON + 2, True, ""),
+    ]
+    store.write(turns, HERE, NOON + 3)
+    first = store.outbox.claim(CRM, NOON + 3)
+    bodies = [json.loads(delivery.body) for delivery in first]
+    assert [(body["type"], body["data"]["trunk"]) for body in bodies] == [
+        ("trunk.failed", "line"),
+        ("trunk.registered", "other"),
+    ]
+    assert bodies[0]["data"] == {
+        "trunk": "line",
+        "server": "here:7860",
+        "at": "2026-09-21T14:13:20.000+00:00",
+        "reason": "403 Forbidden",
+    }
+    store.outbox.failed(first[0], "HTTP 500", NOON + 3)
+    store.outbox.delivered(first[1])
+    assert store.outbox.claim(CRM, NOON + 4) == []  # the second waits for the first
+    assert [event for event, _ in taken(store.outbox, CRM, NOON + 3600)] == [
+        "trunk.failed",
+        "trunk.registered",
+    ]
+    store.close()
+
+
+def test_what_is_read_twice_from_a_spool_has_one_id(url: str) -> None:
+    store = opened(url, "trunk.failed", "recording.ready")
+    entries = [begun("call"), READY, TrunkTurned("line", NOON, False, "timeout")]
+    spooled = list(entries_of(lines_of(entries)))
+    assert spooled == entries
+    for _ in range(2):
+        store.write(spooled, HERE, NOON)
+    rows = [row for row in _rows(store) if row["event"] != "call.started"]
+    assert len(rows) == 4
+    assert len({row["id"] for row in rows}) == 2
     store.close()

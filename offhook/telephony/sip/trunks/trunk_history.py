@@ -15,6 +15,18 @@ class TrunkHistory:
     fault_at: float | None = None
     """When that was seen first."""
 
+    told: tuple[str, str] = "", ""
+    """State and detail that were reported last."""
+
+    def turned(self, state: str, detail: str) -> bool:
+        """Return whether the trunk has come up or gone down since this was asked last, or is down
+        for another reason."""
+        seen = (state, detail if state == "down" else "")
+        if state not in ("up", "down") or seen == self.told:
+            return False
+        self.told = seen
+        return True
+
     def note(self, state: str, detail: str, now: float) -> None:
         """Take what is seen of the trunk."""
         if state != self.state:

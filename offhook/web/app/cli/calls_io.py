@@ -142,7 +142,8 @@ def webhooks(waiting: list[dict[str, Any]]) -> Iterator[str]:
     if not waiting:
         yield "no webhook waits"
         return
-    yield f"{'EVENT':<18} {'CALL':<18} {'TO':<40} {'STATE':<8} {'TRIED':>5}  {'SINCE':<19}  FAULT"
+    about = f"{'EVENT':<18} {'CALL OR TRUNK':<18} {'TO':<40}"
+    yield f"{about} {'STATE':<8} {'TRIED':>5}  {'SINCE':<19}  FAULT"
     for one in waiting:
         since = datetime.fromtimestamp(one["created"]).astimezone()
         yield (
@@ -248,9 +249,14 @@ class Opener:
             stored = StoredFile(source, self._recording.keyring())
             try:
                 file = NewFile(to, None)
-                for start in range(0, stored.length, COPIED_BYTES):
-                    file.write(stored.read(start, start + COPIED_BYTES))
-                file.finish()
+                try:
+                    for start in range(0, stored.length, COPIED_BYTES):
+                        file.write(stored.read(start, start + COPIED_BYTES))
+                    file.finish()
+                except BaseException:
+                    file.abandon()
+                    to.unlink()
+                    raise
             finally:
                 stored.close()
         except FileExistsError as error:

@@ -18,6 +18,7 @@ from aioice.ice import get_host_addresses
 from offhook.media import native
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.media.recording_io import check_writable
+from offhook.pipeline.conversation.agents.kinds.openai import OPENAI
 from offhook.pipeline.speech.engine_spec import KINDS, EngineSpec, Kind
 from offhook.pipeline.speech.engines import spec_of, stand_in
 from offhook.pipeline.speech.errors import EngineError
@@ -40,6 +41,7 @@ from offhook.web.app.doctor.server_io import examine_calls
 from offhook.web.app.doctor.sip_io import examine_phones
 from offhook.web.config.config import Agent, Config, ConfigError, file_of, load
 from offhook.web.config.engines import Asr, Tts
+from offhook.web.config.language_models.chat_model import ChatModel
 from offhook.web.config.plugins import check_agents
 from offhook.web.config.records import Records
 from offhook.web.edge.phones import fault_of_doors, operator_access
@@ -157,16 +159,27 @@ def _agents(config: Config) -> Iterator[Finding]:
         yield Finding("agents", "fails", str(error))
         return
     for where, agent in config.named_agents().items():
+        subject = where.replace("agents.", "agent ", 1)
         if agent.of_kind.examines:
             without = f"{agent.fallback} answers instead" if agent.fallback else None
-            yield _attempt(
-                where.replace("agents.", "agent ", 1), partial(_examine, where, agent), without
-            )
+            yield _attempt(subject, partial(_examine, where, agent), without)
+        if agent.analysis is not None:
+            model = agent.analysis.model_beside(agent)
+            if (model.model, model.base_url) == (agent.model, agent.base_url):
+                yield Finding(f"{subject}, analysis", "ok", f"by its own model, {model.model}")
+                continue
+            ask = partial(_examine_model, f"{where}.analysis", model)
+            yield _attempt(f"{subject}, analysis", ask, "calls wait for it, for three days")
 
 
 def _examine(where: str, agent: Agent) -> str:
     """Raises EngineError, OSError."""
     return asyncio.run(agent.of_kind.examine(where, agent, agent.own_settings))
+
+
+def _examine_model(where: str, model: ChatModel) -> str:
+    """Raises EngineError."""
+    return asyncio.run(OPENAI.examine(where, model, None))
 
 
 def _vad() -> str:

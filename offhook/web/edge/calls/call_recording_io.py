@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from loguru import logger
 from offhook.media.leg import Leg
 from offhook.media.line_recording import By, Change, LineRecording, NotRecorded, Wanted
 from offhook.media.recording import Recorder
-from offhook.media.recording_io import RecordingWriter
+from offhook.media.recording_io import FinishedRecording, RecordingWriter
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import (
     CallEnded,
@@ -39,6 +40,9 @@ class Recordings(Protocol):
         """Raises NotRecorded."""
 
     def count_failed(self) -> None: ...
+
+    def recording_ready(self, call: str, recording: FinishedRecording) -> None:
+        """Is called in another thread once a recording of a call is complete."""
 
 
 class CallRecording:
@@ -142,7 +146,8 @@ class CallRecording:
         try:
             writer = self._recordings.writer(self._settings)
             name = leg.call_id if leg.part == 1 else f"{leg.call_id}-{leg.part}"
-            recorder = writer.open(name, time.time())
+            ready = partial(self._recordings.recording_ready, leg.call_id)
+            recorder = writer.open(name, time.time(), ready)
         except OSError as error:
             self._recordings.count_failed()
             raise NotRecorded(f"the call is not recorded: {error}") from error

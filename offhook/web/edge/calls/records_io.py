@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,15 +14,16 @@ from loguru import logger
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg
 from offhook.media.line_recording import NotRecorded
-from offhook.media.recording_io import RecordingWriter, check_writable
+from offhook.media.recording_io import FinishedRecording, RecordingWriter, check_writable
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Recording as RecordingSettings
 from offhook.web.edge.phones import EndedCall
 from offhook.web.http.metrics import Metrics
-from offhook.web.records.entries import Recorded
+from offhook.web.records.entries import Recorded, RecordingReady, TrunkTurned
 from offhook.web.records.writing.kept_call import KeptCall, KeptSound
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
@@ -174,6 +176,20 @@ class CallRecords:
         """Counts a recording that was not begun."""
         self._metrics.recordings.failed.inc()
 
+    def recording_ready(self, call: str, recording: FinishedRecording) -> None:
+        """Has programs told that a recording is complete where it is kept. Any thread may call
+        it."""
+        if self.kept is not None:
+            place, seconds, sealed = recording.place, recording.seconds, recording.sealed
+            self.kept.add(RecordingReady(call, place, seconds, sealed))
+
+    def trunk_turned(self, trunk: TrunkState) -> None:
+        """Has programs told that a trunk has come up or gone down."""
+        if self.kept is not None:
+            is_up = trunk.state == "up"
+            reason = "" if is_up else trunk.detail
+            self.kept.add(TrunkTurned(trunk.trunk, time.time(), is_up, reason))
+
     def kept_call(self, leg: Leg, sound: KeptSound | None) -> KeptCall | None:
         """Returns what takes the events of a call; None if calls are not kept."""
         if self.kept is None:
@@ -213,10 +229,10 @@ class CallRecords:
         await self.stop_queues()
         if self.live is not None:
             await self.live.close()
-        if self.kept is not None:
-            await asyncio.to_thread(self.kept.close)
         if self.recordings is not None:
             await asyncio.to_thread(self.recordings.close)
+        if self.kept is not None:  # after all that have something for it
+            await asyncio.to_thread(self.kept.close)
 
 
 def _append(path: Path, line: str) -> None:

@@ -2,6 +2,7 @@
 that Pipecat creates."""
 
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 
 from offhook.pipeline.conversation.events import TurnLatency
@@ -11,9 +12,9 @@ from offhook.web.config.server import Tracing
 NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-def set_up(tracing: Tracing) -> None:
-    """Starts exporting to the configured endpoint, if there is one. Raises ConfigError if the
-    packages are not installed."""
+def set_up(tracing: Tracing, has_words: Callable[[], bool]) -> None:
+    """Starts exporting to the configured endpoint, if there is one. `has_words` says whether what
+    was said may be in it now. Raises ConfigError if the packages are not installed."""
     if not tracing.otlp_endpoint:
         return
     try:
@@ -28,8 +29,10 @@ def set_up(tracing: Tracing) -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from pipecat.utils.tracing.setup import setup_tracing
 
+    from offhook.web.edge.calls.trace_words_io import WordGuard
+
     exporter = OTLPSpanExporter(f"{tracing.otlp_endpoint.rstrip('/')}/v1/traces")
-    setup_tracing("offhook", exporter)
+    setup_tracing("offhook", WordGuard(exporter, has_words))
 
 
 def latency_spans(call_id: str, event: TurnLatency) -> None:

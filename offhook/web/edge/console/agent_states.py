@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from offhook.pipeline.conversation.agents.kinds.agent_kind import OF_A_MODEL
 from offhook.pipeline.speech.errors import EngineError
 from offhook.web.config.agents import DEFAULT, Agent
 from offhook.web.config.config import Config
-from offhook.web.config.mcp import McpTools
+from offhook.web.config.tools import OWN
 from offhook.web.records.live_look import AgentSums
 
 SECRET = frozenset({"api_key", "headers", "query", "secret", "secrets", "settings"})
@@ -19,15 +19,20 @@ VERSION_CHARS = 12
 
 
 def agent_states(
-    config: Config, sums: Mapping[str, AgentSums] | None, lacking: list[str], gone: list[str]
+    config: Config,
+    sums: Mapping[str, AgentSums] | None,
+    lacking: list[str],
+    gone: list[str],
+    tools: Callable[[Agent], Sequence[str]],
 ) -> dict[str, Any]:
     """Returns the agents of the configuration, and the calls of others that are gone from it.
     `sums` are those of their calls, None if calls are not kept; `lacking` is what agents lack, a
-    line each, and `gone` are those whose models do not answer."""
+    line each, `gone` are those whose models do not answer, and `tools` returns the names of an
+    agent's functions."""
     left, shown = dict(sums or {}), []
     for where, agent in config.named_agents().items():
         name = where.removeprefix("agents.")
-        state = {"name": name, "is_default": name == DEFAULT, **described(agent)}
+        state = {"name": name, "is_default": name == DEFAULT, **described(agent, tools(agent))}
         if name in gone:
             state["fault"] = "its model does not answer"
         of_agent = left.pop(name, None)
@@ -41,22 +46,20 @@ def _numbers(sums: AgentSums | None) -> dict[str, Any]:
     return none if sums is None else {name: getattr(sums, name) for name in none}
 
 
-def described(agent: Agent) -> dict[str, Any]:
-    """Returns what an agent is, without what may be secret."""
+def described(agent: Agent, tools: Sequence[str]) -> dict[str, Any]:
+    """Returns what an agent with these functions is, without what may be secret."""
     try:
         kind, fault = agent.of_kind, ""
     except EngineError as error:
         kind, fault = None, str(error)
     has_model = kind is not None and bool(OF_A_MODEL & kind.keys)
-    tools: list[str] = []
-    for tool in agent.tools:
-        of_server = [f"all of {tool.mcp}"] if isinstance(tool, McpTools) else []
-        tools += tool.function_names or of_server
+    built_in = [name for name in OWN if name != "transfer_call" or agent.transfers]
     return {
         "kind": agent.kind,
         "title": kind.title if kind is not None else "",
         "model": agent.model if has_model else "",
-        "tools": tools,
+        "tools": list(tools) if has_model else [],
+        "built_in_tools": built_in if has_model else [],
         "handoffs": list(agent.handoffs),
         "collects": list(agent.collect),
         "documents": len(agent.knowledge),

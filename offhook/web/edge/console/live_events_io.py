@@ -68,4 +68,4 @@ async def _send(request: web.Request, response: web.StreamResponse, listener: "L
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
-    router.add_get("/calls/events", events)
+    router.add_get("/calls/events", events, allow_head=False)  # it has no end

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from offhook.pipeline.conversation.call_io import Call
-from offhook.web.edge.history_io import ask, store_of
+from offhook.web.edge.history_io import ask, parameters, store_of
 from offhook.web.edge.http_io import EDGE, Handler, error
 from offhook.web.records.live_look import AgentSums
 
@@ -45,11 +45,13 @@ async def agents(request: web.Request) -> web.Response:
         from offhook.web.records.search import read_time
 
         try:
-            start = read_time("from", request.query.get("from", "24h"))
+            start = read_time("from", parameters(request).get("from", "24h"))
         except SearchError as fault:
             return error(400, str(fault))
         sums = await _sums(request, start)
-    states = agent_states(edge.config, sums, edge.agents.faults(), edge.probes.gone)
+    states = agent_states(
+        edge.config, sums, edge.agents.faults(), edge.probes.gone, edge.agents.tools
+    )
     return web.json_response({**states, "is_bot": edge.bot is not None})
 
 

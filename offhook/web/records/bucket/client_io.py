@@ -12,7 +12,13 @@ from typing import Any, BinaryIO, Literal
 from loguru import logger
 
 from offhook.web.records.bucket.faults import BucketFault, NotInBucket, NotWanted, refused
-from offhook.web.records.bucket.places import SCHEME, is_encrypted, split, timeline_of
+from offhook.web.records.bucket.places import (
+    SCHEME,
+    is_encrypted,
+    name_of,
+    split,
+    timeline_of,
+)
 from offhook.web.records.bucket.settings import BucketSettings
 
 PART_BYTES = 8 << 20
@@ -259,6 +265,7 @@ class BucketFile:
 
     def __init__(self, bucket: Bucket, place: str) -> None:
         """Raises BucketFault, NotInBucket."""
+        self.name = name_of(place)
         self._bucket, self._place = bucket, place
         self.size = bucket.size(place)
         self._start, self._read = 0, b""

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from offhook.web.records.bucket.places import in_bucket, name_of
 from offhook.web.records.leases import FIRST_RETRY_S, claim_rows
+from offhook.web.records.outbox import Outbox
 from offhook.web.records.stores.store_kind import StoreKind
 from offhook.web.records.tables import bucket_recordings as files
 from offhook.web.records.tables import calls
@@ -63,10 +64,13 @@ class Ledger:
     """The recordings in buckets of one store. Methods raise StoreError if it cannot be used now."""
 
     def __init__(
-        self, kind: StoreKind, begin: Callable[[], AbstractContextManager[sa.Connection]]
+        self,
+        kind: StoreKind,
+        begin: Callable[[], AbstractContextManager[sa.Connection]],
+        outbox: Outbox,
     ) -> None:
-        """`begin` opens a transaction."""
-        self._kind, self._begin = kind, begin
+        """`begin` opens a transaction. Programs are told by the `outbox`."""
+        self._kind, self._begin, self._outbox = kind, begin, outbox
 
     # --- up ---
 
@@ -130,6 +134,9 @@ class Ledger:
             insert = self._kind.insert(files).values(**values)
             changed = {name: insert.excluded[name] for name in (*row, "next_at")}
             connection.execute(insert.on_conflict_do_update(index_elements=["sound"], set_=changed))
+            if is_there:
+                where = {"place": upload.sound}
+                self._outbox.add(connection, upload.call, "recording.uploaded", where, now)
         return is_there
 
     def failed(self, upload: Upload, why: str, now: float) -> None:

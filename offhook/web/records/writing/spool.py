@@ -6,9 +6,20 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from offhook.telephony.call_record import Attempt, CallRecord
-from offhook.web.records.entries import Began, Entry, Happened, Over, Recorded, as_json
+from offhook.web.records.entries import (
+    Began,
+    Entry,
+    Happened,
+    Over,
+    Recorded,
+    RecordingReady,
+    TrunkTurned,
+    as_json,
+)
 
-KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Began, Happened, Over, Recorded)}
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Began, Happened, Over, Recorded, RecordingReady, TrunkTurned)
+}
 
 
 def lines_of(entries: Sequence[Entry]) -> bytes:

@@ -17,9 +17,12 @@ from offhook.pipeline.speech.errors import EngineError
 from offhook.web.app.cli import main as cli
 from offhook.web.app.doctor import report_io as doctor_io
 from offhook.web.app.doctor.report_io import PINNED, Finding, examine
+from offhook.web.config.config import load
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.workers.engines import engines_io
 from offhook.web.workers.worker_io import Worker, WorkerSettings
+from tests.pipeline.conversation import phone
+from tests.pipeline.conversation.agents.test_agent_faults import FAULTS
 from tests.pipeline.conversation.speller import Speller
 from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
@@ -488,3 +491,33 @@ def test_a_redis_for_saved_calls_is_asked(tmp_path):
         assert found(examine(path), "saved calls").verdict == "ok"
     path.unlink()
     assert all(f.subject != "saved calls" for f in examine(None))
+
+
+def test_the_model_of_an_analysis_is_asked_as_well(tmp_path, monkeypatch):
+    monkeypatch.delenv("OFFHOOK_RECORDS_URL", raising=False)
+    file = tmp_path / "offhook.toml"
+
+    def ask():
+        return {f.subject: f for f in doctor_io._agents(load(file))}
+
+    async def examined():
+        yes = [phone.says("Yes.")]
+        async with phone.model(yes, yes, yes, yes) as own, phone.model() as judge:
+            agent = f'kind = "openai"\nmodel = "m"\nbase_url = "{own.url}"\napi_key = "k"\n'
+            analysis = f'model = "judge"\nbase_url = "{judge.url}"\napi_key = "k"\n'
+            file.write_text(
+                f"[agents.shop]\n{agent}[agents.shop.analysis]\n{analysis}"
+                f'[agents.desk]\n{agent}[agents.desk.analysis]\nsuccess = "It is sold."\n'
+            )
+            judge.ill = FAULTS["401"].silent
+            refused = await asyncio.to_thread(ask)
+            judge.ill, judge.answers = None, [yes]
+            return refused, await asyncio.to_thread(ask), judge.requests
+
+    refused, right, requests = asyncio.run(examined())
+    assert right["agent shop, analysis"].verdict == "ok"
+    assert "judge" in right["agent shop, analysis"].detail
+    assert right["agent desk, analysis"].detail == "by its own model, m"
+    assert refused["agent shop, analysis"].verdict == "note"
+    assert "calls wait for it" in refused["agent shop, analysis"].detail
+    assert requests[-1]["model"] == "judge"

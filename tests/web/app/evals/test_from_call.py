@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.web.app.cli.main import main
-from offhook.web.records.entries import Happened
+from offhook.web.records.entries import NOT_KEPT, Happened
 from offhook.web.records.scenario import scenario_of
 from offhook.web.records.store import CallStore
 from tests.web.records.made_calls import HERE, NOON, begun, over, said
@@ -99,3 +99,28 @@ def test_whatever_was_said_is_yaml(user: str, agent: str, result: str) -> None:
     ]
     [scenario] = yaml.safe_load(scenario_of("x", timeline))["scenarios"]
     assert scenario["turns"][0]["user"] == user
+
+
+def test_turns_that_were_not_kept_are_said_to_be_missing() -> None:
+    timeline = [
+        {"at_ms": 0, "event": "caller_turn", "text": "I want to pay."},
+        {"at_ms": 1, "event": "agent_turn", "text": "Your number, please."},
+        {"at_ms": 2, "event": "caller_turn", "text": NOT_KEPT},
+        {"at_ms": 3, "event": "agent_turn", "text": "Thank you."},
+        {"at_ms": 4, "event": "caller_turn", "text": NOT_KEPT},
+        {"at_ms": 5, "event": "caller_turn", "text": "Bye."},
+    ]
+    text = scenario_of("x", timeline)
+    assert "# 2 turns of the caller's are missing" in text
+    said = [line for line in text.splitlines() if "- user:" in line]
+    assert [line.strip() for line in said] == [
+        '- user: "I want to pay."',
+        '# - user: "[not kept]"',
+        '# - user: "[not kept]"',
+        '- user: "Bye."',
+    ]
+    [scenario] = yaml.safe_load(text)["scenarios"]
+    assert [turn.get("user") for turn in scenario["turns"]] == ["I want to pay.", None, "Bye."]
+    assert "missing" not in scenario_of("x", timeline[:2])
+    with pytest.raises(ValueError, match="said nothing"):
+        scenario_of("x", timeline[2:4])

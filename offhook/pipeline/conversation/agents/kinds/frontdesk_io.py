@@ -1,10 +1,11 @@
 """Makes the front desk of a call."""
 
 from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent
-from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
+from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, StoreMessage, Transfer
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext
 from offhook.pipeline.conversation.agents.kinds.frontdesk import FRONTDESK
 from offhook.pipeline.conversation.call_io import Agent
+from offhook.pipeline.conversation.events import DetailNoted
 
 
 def make(context: AgentContext) -> Agent:
@@ -16,6 +17,16 @@ def make(context: AgentContext) -> Agent:
             await call.hang_up()
         elif isinstance(action, Transfer):
             await call.transfer(action.to)
+        else:
+            note(action)
+
+    def note(message: StoreMessage) -> None:
+        """Has the record of the call have the message."""
+        left = {"name": message.name, "number": message.number, "message": message.text}
+        for name, text in left.items():
+            if text:
+                call.leg.collected[name] = text
+                call.emit(DetailNoted(call.leg.heard_ms, name, text))
 
     desk = FrontDeskAgent(context.settings, act, call.leg.info.caller)
     return Agent(

@@ -36,5 +36,13 @@ export const hangUp = (id) => send("DELETE", `calls/${encodeURIComponent(id)}`, 
 export const forget = (id) => send("POST", "calls/forget", { call_id: id });
 const ofCall = (id, what) => `calls/${encodeURIComponent(id)}/${what}`;
 export const recording = (id) => ofCall(id, "recording");
+
+/** What is wrong with the recording of a call that is over; "" if nothing is. */
+export async function soundFault(id) {
+  const options = { headers: { Range: "bytes=0-0" }, credentials: "same-origin", cache: "no-store" };
+  const response = await fetch(recording(id), options);
+  if (!response.ok) return (await response.json().catch(() => ({}))).error ?? `The server answers ${response.status}.`;
+  return response.headers.get("Offhook-Recording") === "incomplete" ? "The end of this recording is missing: it was cut off." : "";
+}
 export const exported = (id) => ofCall(id, "export");
 export const scenario = (id) => ofCall(id, "scenario");

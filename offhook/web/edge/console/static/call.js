@@ -1,7 +1,7 @@
 // One call: who it was, what was said and done, how long answers took, and its sound.
 
 import { analysisOf } from "./analysis.js";
-import { call as get, exported, forget, recording, scenario, timeline } from "./api.js";
+import { call as get, exported, forget, recording, scenario, soundFault, timeline } from "./api.js";
 import { axis, lengthOf } from "./axis.js";
 import { empty, make, say } from "./dom.js";
 import { lastSearch } from "./history.js";
@@ -123,6 +123,12 @@ function playerOf(call, who) {
       load.remove();
     });
     row = make("div", { className: "player-row" }, audio, load);
+    const warn = async (otherwise) => {
+      const fault = (await soundFault(call.call_id).catch(() => "")) || otherwise;
+      if (fault) row.append(make("p", { className: "fault" }, fault));
+    };
+    if (call.state === "ended") audio.addEventListener("loadedmetadata", () => warn(""), { once: true });
+    audio.addEventListener("error", () => warn("The rest of this recording cannot be read: it was changed, or is damaged."), { once: true });
     audio.addEventListener("timeupdate", () => picture.at(now()));
   } else if (call.recording) {
     element.append(make("p", { className: "soft" }, "Recorded; the reader’s key does not let you listen."));

@@ -124,7 +124,7 @@ export function showAgents(main, rest, signal) {
       make("span", {}, make("strong", { dir: "auto" }, agent.name), agent.is_default ? make("span", { className: "soft" }, " usual") : ""),
       agent.fault ? badge("down", "fails") : badge("up", "answers"),
       make("span", {}, agent.kind, agent.model ? make("span", { className: "soft" }, ` ${agent.model}`) : ""),
-      [...agent.tools, ...agent.handoffs.map((to) => `→ ${to}`), agent.documents ? "documents" : ""].filter(Boolean).join(", "),
+      agent.tools.length ? make("span", { title: `and of every call: ${agent.built_in_tools.join(", ")}` }, agent.tools.join(", ")) : "",
       ...numbers(agent),
       make("code", { title: "changes with every setting but keys" }, agent.version),
     ]);
