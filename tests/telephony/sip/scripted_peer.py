@@ -294,14 +294,14 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 @asynccontextmanager
 async def udp_peer(
-    sip: SipEndpoint | None = None, local: str = HOST, remote: str = HOST
+    sip: SipEndpoint | None = None, local: str = "", remote: str = ""
 ) -> AsyncIterator[Peer]:
-    """One that calls `sip`, or waits to be called."""
+    """One that calls `sip`, or waits to be called; at HOST, both, if not said otherwise."""
     transport, protocol = await asyncio.get_running_loop().create_datagram_endpoint(
-        _Datagrams, local_addr=(local, 0)
+        _Datagrams, local_addr=(local or HOST, 0)
     )
     if sip is not None:
-        protocol.remote = remote, port_of(sip, "UDP")
+        protocol.remote = remote or HOST, port_of(sip, "UDP")
     assert protocol.peer is not None
     try:
         yield protocol.peer
