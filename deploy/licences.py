@@ -36,12 +36,13 @@ SAID_HERE = {
     "audioop-lts": "PSF-2.0",
     "colorama": "BSD-3-Clause",
     "httpx2-jsfetch": "BSD-3-Clause",
+    "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
     "pywin32": "PSF-2.0",
     "tzdata": "Apache-2.0",
     "win32-setctime": "MIT",
     "espeakng-loader": "GPL-3.0-or-later",
 }
-"""Of packages for other platforms or versions of Python, and of one whose metadata says nothing."""
+"""Of packages for other platforms or versions of Python, or whose metadata does not say."""
 FINE = {
     *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LGPL"),
     *(

@@ -40,6 +40,7 @@ UNDER_ANOTHER = {
     "starlette": "ray",
     "transformers": "qwen-tts",
     "triton": "torch",
+    "urllib3": "botocore",
     "wait_for2": "pipecat-ai",
 }
 """Modules of packages that always come with the listed one, in the version that it wants."""

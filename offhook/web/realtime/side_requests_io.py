@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
+from pipecat.frames.frames import FunctionCallResultProperties
 from pipecat.services.llm_service import FunctionCallParams
 
 from offhook.media.tasks_io import TaskSet
@@ -84,12 +85,13 @@ class SideRequests:
 
     async def _call_own(self, action: McpCall) -> None:
         """Runs a tool of the agent's own, which tells the call's events itself."""
-        result: Any = None
-        follows = True
+        outcome: tuple[Any, bool] = None, True
 
-        async def keep(given: Any, *, properties: Any = None) -> None:
-            nonlocal result, follows
-            result, follows = given, properties is None or properties.run_llm is not False
+        async def keep(
+            result: Any, *, properties: FunctionCallResultProperties | None = None
+        ) -> None:
+            nonlocal outcome
+            outcome = result, properties is None or properties.run_llm is not False
 
         arguments = json.loads(action.arguments or "{}")
         of_pipeline: Any = None  # which our tools do not ask for
@@ -102,6 +104,7 @@ class SideRequests:
                 result_callback=keep,
             )
         )
+        result, follows = outcome
         output = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         self._perform(self._conversation.mcp_called(action.item_id, output, follows=follows))
 
