@@ -145,11 +145,13 @@ $(VENV)/.test: $(VENV)/.qwen deploy/debian-packages-test.txt
 
 # Needs uv (pip install uv). Not uv.lock: that names the index which it was made with, and pip does
 # not read it. numba and llvmlite (200 MB, for resampling that is not used here) are pipecat-ai's; of
-# the official packages, librosa does want them.
+# the official packages, librosa does want them. httptools and watchfiles, which uvicorn does
+# without, are nanio's; Ray does want them.
 UV_LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links pyproject.toml
 lock:
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite \
+		--no-emit-package httptools --no-emit-package watchfiles \
 		--extra espeak --extra knowledge --extra mcp --extra postgres --extra qwen --extra redis --extra s3 --extra tracing --extra wyoming \
 		--group audit --group docs --group lint --group oracles --group test -o deploy/requirements.lock
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite --extra ray -o deploy/requirements-ray.lock
