@@ -66,9 +66,9 @@ async def send_sound(
     request: web.Request, place: str, recording: Recording, records: CallRecords
 ) -> web.StreamResponse:
     """Returns the response to a request for a recording, or for a range of its bytes."""
-    if in_bucket(place) and not is_encrypted(place):
-        if records.bucket is not None and records.bucket.settings.links and request.method == "GET":
-            raise web.HTTPFound(records.bucket.link(place), headers={"Cache-Control": "no-store"})
+    bucket = records.bucket if in_bucket(place) and not is_encrypted(place) else None
+    if bucket is not None and bucket.settings.links and request.method == "GET":
+        raise web.HTTPFound(bucket.link(place), headers={"Cache-Control": "no-store"})
     sound = Sound(place, recording, records)
     try:
         stored = await sound.open()
