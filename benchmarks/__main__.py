@@ -48,6 +48,7 @@ COMPARING = {
     "stream_lines": "carriers.stream_lines",
     "tts": "voices.tts",
     "tts_compiled": "voices.tts_compiled",
+    "turn_cost": "calls.turn_cost",
     "turn_taking": "turn_taking.turn_taking",
     "understood": "calls.understood",
     "vad": "media.vad",

@@ -116,6 +116,18 @@ async def test_a_function_that_ends_the_turn_is_not_answered(shop: Any) -> None:
         assert (await talk.until("response.output_text.done")).text == "What else?"
 
 
+async def test_words_for_the_wait_do_not_disturb_the_answer(shop: Any) -> None:
+    """They are no response: who listens by WebSocket does not get them."""
+    answers = [calls("order_status", number=7)], [says("It comes tomorrow.")]
+    async with talking(*answers, say="One moment.", say_after=0) as (talk, _):
+        await talk.update(output_modalities=["audio"])
+        await asks(talk)
+        await talk.until("response.done")
+        answer = (await talk.until("response.done")).response
+    assert answer.output[0].content[0].transcript == "It comes tomorrow."
+    assert "One moment" not in str(talk.events)
+
+
 async def test_a_cancelled_response_cancels_it(shop: Any) -> None:
     answers = [calls("slow", number=7)], [says("Which one?")]
     async with talking(*answers) as (talk, _):

@@ -76,7 +76,7 @@ class SessionRoutes:
         """Schedule a session after any activity, or forget it if it is over."""
         session = route.of
         if session.over:
-            route.session = route.wake_at = None
+            route.end()
             self._by_dialog.pop((session.call_id, session.local_tag), None)
             if route.invite is not None:
                 self._ringing.pop(route.invite, None)

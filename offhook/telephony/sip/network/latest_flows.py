@@ -6,6 +6,7 @@ request counts for a call if its Contact or its From is the far end's. A keep-al
 about its sender, so a flow that has only sent those may be another phone's behind the same NAT.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,8 +14,6 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
 
-MAX_ADDRESSES = 1000
-"""Limit of addresses whose flows are remembered; the one that had a call longest ago is dropped."""
 MAX_FLOWS = 8
 """Limit of flows remembered of one address, the latest."""
 
@@ -43,16 +42,23 @@ class LatestFlows:
 
     def __init__(self) -> None:
         self._addresses: dict[str, dict[Flow, Party | None]] = {}
+        self._calls: Counter[str] = Counter()
+        """Calls with each address."""
 
     def add(self, flow: Flow) -> None:
-        """Remember the flows of this one's address from now on: a call is with it."""
+        """Remember the flows of this one's address: a call is with it, until `remove`."""
         if flow.transport == "UDP":
             host = flow.remote[0]
-            flows = self._addresses.pop(host, {})
-            self._addresses[host] = flows
-            _refresh(flows, flow, None)
-            if len(self._addresses) > MAX_ADDRESSES:
-                del self._addresses[next(iter(self._addresses))]
+            self._calls[host] += 1
+            _refresh(self._addresses.setdefault(host, {}), flow, None)
+
+    def remove(self, flow: Flow) -> None:
+        """Forget the flows of this one's address, unless other calls are with it."""
+        if flow.transport == "UDP":
+            host = flow.remote[0]
+            self._calls[host] -= 1
+            if not self._calls[host]:
+                del self._calls[host], self._addresses[host]
 
     def seen(self, flow: Flow, party: Party | None) -> None:
         """Something has come by this flow; `party` is None for a keep-alive."""

@@ -237,6 +237,8 @@ class SessionRoute:
 
     def found(self, flow: Flow, silent: Sequence[Flow]) -> None:
         """The far end has answered over `flow`, and not over the others."""
+        if self.session is None:
+            return  # it is over
         self._silent.extend(other.remote for other in reversed(silent))
         self._is_at(flow)
 
@@ -258,8 +260,14 @@ class SessionRoute:
 
     def move(self, flow: Flow) -> None:
         """Move the far end to another flow."""
-        self.flow, self.lost = flow, False
+        before, self.flow, self.lost = self.flow, flow, False
         self._flows.add(flow)
+        self._flows.remove(before)
+
+    def end(self) -> None:
+        """The session is over."""
+        self.session = self.wake_at = None
+        self._flows.remove(self.flow)
 
 
 def flow_address(hop: Uri, usual: TransportName) -> tuple[str, int] | None:

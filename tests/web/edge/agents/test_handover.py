@@ -522,7 +522,8 @@ async def test_speech_to_speech_models_take_over_and_hand_over(
             await call.hears("Anything else?")
     assert ("user", "My bill is too high.") in said_to(there.requests[0])
     assert ("assistant", PUT_THROUGH) in said_to(there.requests[0])
-    heard = [turn.text for turn in call.of(AgentTurn)]
+    waits = SENTENCES["en"][Occasion.WAIT]  # a busy machine is slow
+    heard = [turn.text for turn in call.of(AgentTurn) if turn.text != waits]
     assert heard == [HELLO, PUT_THROUGH, BILLING, "Back to the front.", "Anything else?"]
     assert call.spoken[-1][1] == "Anything else?"
     assert BILLING not in [text for _, text in call.spoken]  # a voice of its own
