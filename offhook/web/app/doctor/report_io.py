@@ -47,7 +47,7 @@ from offhook.web.config.records import Records
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.tools.agent_tools_io import AgentTools
-from offhook.web.workers.engines.abilities_io import fault_on_phones, faults_of
+from offhook.web.workers.engines.abilities_io import fault_on_phones, faults_of, faults_of_agents
 from offhook.web.workers.engines.engines_io import check_engine, own_python
 from offhook.web.workers.engines.machine_io import keep_offline
 from offhook.web.workers.engines.remote_engines_io import Client, client_of, started
@@ -111,9 +111,11 @@ def _engine(config: Config, kind: Kind) -> Iterator[Finding]:
 
 def _beyond_the_engines(config: Config) -> Iterator[Finding]:
     """Yields what is configured that an engine cannot do."""
-    for kind in KINDS:
-        for fault in faults_of(config, kind):
-            yield Finding(f"{SUBJECTS[kind]}, settings", "fails", fault)
+    found = [(kind, fault) for kind in KINDS for fault in faults_of(config, kind)]
+    for kind, fault in found:
+        yield Finding(f"{SUBJECTS[kind]}, settings", "fails", fault)
+    for fault in () if found else faults_of_agents(config):
+        yield Finding("agents, settings", "fails", fault)
     if not config.asr.automatic and (fault := fault_on_phones(config, config.asr.engine)):
         yield Finding("hearing, on phones", "note", fault)
 

@@ -20,11 +20,11 @@ def check_engines(config: Config) -> None:
     """Raises ConfigError if an engine is asked for what it cannot do, with a line for each key;
     what only a loaded engine knows is left to its first stream."""
     faults = [fault for kind in KINDS for fault in faults_of(config, kind)]
-    if faults := faults or list(_faults_of_agents(config)):
+    if faults := faults or list(faults_of_agents(config)):
         raise ConfigError("\n".join(faults))
 
 
-def _faults_of_agents(config: Config) -> Iterator[str]:
+def faults_of_agents(config: Config) -> Iterator[str]:
     """Yields what agents ask beyond the abilities of the engines that all calls share."""
     engines = {kind: _shared_engine(config, kind) for kind in KINDS}
     for where, agent in config.named_agents().items():

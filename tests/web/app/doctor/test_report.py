@@ -462,6 +462,11 @@ def test_pocket_tts_is_described(tmp_path, settings, subject, verdict, says):
         ),
         ("[asr]\nlanguage = 'de'", "auto, hearing", "asr.language: pocketsphinx hears en"),
         ("[tts]\nengine = 'flite'\nvoice = 'x'", "speaking, settings", "tts.voice: flite has no"),
+        (
+            "[tts]\nengine = 'flite'\n[agents.shop]\nvoice = 'x'",
+            "agents, settings",
+            "agents.shop.voice: flite has no voice 'x'",
+        ),
         ("[tts]\nlanguage = 'de'", "speaking", "not asked"),
         ("[asr]\nengine = 'auto'\nlanguage = 'tlh'", "auto, hearing", "(40 locales)"),
     ],
