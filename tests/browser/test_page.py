@@ -24,6 +24,8 @@ LINES = (
     "Stop, what are your opening hours?",
 )
 NAMES = {"caller": "You", "agent": "Agent"}
+PRESSED = re.compile(r"\[pressed ([\d#*]+)\] ?")
+"""Keys as a turn of the caller has them, or masked as in the log."""
 STRIP_PX = 8.5 * 16
 SILENT_HINT = (
     "Nothing is heard from “Fake Default Audio Input”. Is it switched off, or the wrong one?"
@@ -92,9 +94,9 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     agent = answers(spoken)
     heard = [event for event in server.events("caller_turn") if event["call"] == first["call"]]
     said = [event for event in server.events("agent_turn") if event["call"] == first["call"]]
-    # Two turns that no answer parted are one on the page.
-    assert words(caller).replace("422#", MASK) == f"{words(heard)} Goodbye"
-    assert "[pressed 422#]" in words(caller)
+    # Two turns that no answer parted are one on the page; a busy machine has keys in two turns.
+    assert PRESSED.sub(MASK, words(caller)) == PRESSED.sub(MASK, f"{words(heard)} Goodbye")
+    assert "".join(PRESSED.findall(words(caller))) == "422#"
     assert seen["pressed"] == "422#"
     assert len(server.events("dtmf")) == 4  # the log does not say which
     assert [turn["text"] for turn in agent] == [turn["text"] for turn in answers(said)]
