@@ -226,7 +226,7 @@ class RtpLeg(Leg):
     def _next_packet(self) -> Pcm | None:
         """Queued audio waits while digits are sent, and both wait while on hold."""
         if not self._opened:
-            return self.playout.pop()
+            return self.line.pop()
         if not self.sending:
             return None
         if not self._dtmf_queue.busy:

@@ -109,7 +109,7 @@ class CarrierLeg(Leg):
         """Reads media messages of the stream's form from the socket's data, on the compiled
         path."""
         self._all_played: asyncio.Event | None = None
-        self.playout = Playout(on_cut=self._cut)
+        self.playout = self.line = Playout(on_cut=self._cut)
 
     # --- messages in ---
 
@@ -181,7 +181,7 @@ class CarrierLeg(Leg):
         stream, format, send = self.stream, started.format_out, self._send_messages
         try:
             sound_in = SoundIn(started.format_in, now)
-            sound_out = SoundOut(stream, self.playout, format, self._opus, send, self._write)
+            sound_out = SoundOut(stream, self.line, format, self._opus, send, self._write)
         except CodecError as error:
             raise CarrierError(f"{stream.provider}: {error}") from error
         self._in, self._out = sound_in, sound_out
@@ -212,7 +212,7 @@ class CarrierLeg(Leg):
 
     def _next_packet(self) -> Pcm | None:
         """Return what the far end plays in this tick."""
-        return self.playout.pop() if self._out is None else self._out.next_packet(self._now)
+        return self.line.pop() if self._out is None else self._out.next_packet(self._now)
 
     def _send(self, said: Pcm | None, now: float) -> None:
         if self._in is None or self._out is None:
@@ -224,6 +224,12 @@ class CarrierLeg(Leg):
         if now >= self._in.window.due:
             self._in.window.measure(self._in.receiver.stats, now)
         self._out.tick(self._background, now)
+
+    def use_line(self, line: Playout) -> None:
+        """What was sent ahead of the line before is cleared: it is played again, in the room."""
+        super().use_line(line)
+        if self._out is not None:
+            self._out.use(line)
 
     @contextlib.contextmanager
     def playing(self, sound: Iterator[Pcm]) -> Iterator[None]:
@@ -239,7 +245,7 @@ class CarrierLeg(Leg):
 
     def _cut(self) -> None:
         """Clear what was sent ahead: the playout was paused or flushed."""
-        if self._out is not None:
+        if self._out is not None and self.line is self.playout:
             self._out.cut()
 
     # --- DTMF ---

@@ -175,6 +175,12 @@ class SoundOut:
     def _far_end_is_playing(self, now: float) -> bool:
         return self._flowing and self.far_buffer.clock(now) < self.position
 
+    def use(self, playout: Playout) -> None:
+        """Send what is played there from now on, in place of what was sent ahead."""
+        self.cut()
+        self._playout = playout
+        self.position = self._marked_position = playout.sent
+
     def cut(self) -> None:
         """Clear what was sent ahead: the playout was paused or flushed."""
         if self._stream.clears:

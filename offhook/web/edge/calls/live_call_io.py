@@ -44,6 +44,7 @@ from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
+from offhook.web.edge.rooms.rooms_io import Rooms
 from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -81,6 +82,7 @@ class Host(Protocol):
     realtime: RealtimeCalls
     resumption: Resumption | None
     recovery: Recovery | None
+    rooms: Rooms
     records: CallRecords
     calls: dict[str, "LiveCall"]
 
@@ -121,7 +123,7 @@ class LiveCall:
         self._body = body
         self._handoffs: Handoffs | None = None
         self._past = Past(returned, Occasion.NOT_TRANSFERRED) if returned is not None else None
-        self._has_started = False
+        self.has_started = False
         """Whether CallStarted was emitted, so that CallEnded must be too."""
         self._recording: CallRecording | None = None
         self._kept: KeptCall | None = None
@@ -149,6 +151,13 @@ class LiveCall:
         if self._draft is not None and (name or DEFAULT) == self._draft.agent:
             return self._draft.settings
         return self._host.agents.find(name or DEFAULT)
+
+    @property
+    def has_chat_model(self) -> bool:
+        """Whether its agent is a language model that reads messages."""
+        settings = self._settings_of(self._agent)
+        kind = None if settings is None else settings.of_kind
+        return kind is not None and kind.has_model and not kind.own_voice
 
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""
@@ -198,6 +207,10 @@ class LiveCall:
                     return
                 host.clock.add(leg)
                 ends.callback(host.clock.remove, leg)
+                ends.callback(host.rooms.leave, self)
+                if host.rooms.expects(self.id):
+                    await host.rooms.attend(self)
+                    return
                 if (settings := await self._answering()) is None:
                     return
                 if host.bot is not None:
@@ -206,7 +219,7 @@ class LiveCall:
                     await self.converse(settings)
             except Exception:
                 logger.exception("{}: the call failed", self.id)
-                if not self._has_started:
+                if not self.has_started:
                     host.metrics.count_call_end(End.SERVER_FAILED)
 
     async def _answering(self) -> AgentSettings | None:
@@ -338,7 +351,7 @@ class LiveCall:
         """Reports an event to metrics, the log, the caller's page and the trace."""
         self._host.metrics.record(event)
         if isinstance(event, CallStarted):
-            self._has_started = True
+            self.has_started = True
             self._kept = self._host.records.kept_call(self.leg, self._recording)
         elif isinstance(event, TokensUsed):
             self._add_tokens(event)
