@@ -18,7 +18,7 @@ import numpy as np
 from offhook.media.answer_status import AnswerStatus
 from offhook.media.end_reason import EndReason
 from offhook.media.line_recording import LineRecording
-from offhook.media.pcm import PACKET_MS, SAMPLES_IN, SAMPLES_OUT, Pcm
+from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
 from offhook.media.telephone_tones.dtmf_detector import DtmfDetector
 
@@ -36,9 +36,6 @@ MAX_UNMATCHED_DIGITS = 64
 """Digits remembered for that; the oldest are forgotten, and would be reported twice."""
 MAX_UNREAD_MESSAGES = 64
 """Messages from the caller's program kept until there is a reader; the oldest are dropped."""
-MAX_MIXED = 2 * SAMPLES_OUT
-"""Samples of a room's mix that may wait to be sent; what is mixed beyond that is discarded, since
-it would delay the rest of the call."""
 FRAME_QUEUE_MS = 2000
 """Audio that `Leg.frames` keeps for a slow reader; older frames are dropped."""
 
@@ -192,8 +189,8 @@ class Leg(ABC):
         """Name of the agent that has answered, whoever was called; "" for the default."""
         self.playout = Playout()
         """What the call's agent says."""
-        self.line = self.playout
-        """What the far end is sent: in a room that is its mix."""
+        self.mixed = False
+        """Whether a room mixes what is sent; see `use_mix`."""
         self.answer_status = AnswerStatus()
         """Of a call that we place: whether it is a person."""
         self.ticks = 0
@@ -275,22 +272,25 @@ class Leg(ABC):
         for listener in tuple(self._listeners):
             listener(self.sound_in, said, now)
 
+    def use_mix(self, mixed: bool) -> None:
+        """From now on a room ticks this leg, with `send_mixed`; False: no longer."""
+        self.mixed = mixed
+
     def send_mixed(self, mix: Pcm | None, heard: Pcm, said: Pcm | None, now: float) -> None:
-        """Second half of a tick in a room, which has called `use_line`: send its mix. What listens
-        to the leg gets what the room's agent hears and says. Called only by the room."""
+        """Second half of a tick in a room: send its mix, 480 samples, or nothing. Listeners get
+        what the agent hears and says there. Called only by the room."""
         if self._sent_ahead:
             self._sent_ahead.popleft()
         else:
-            if mix is not None and self.line.queued < MAX_MIXED:
-                self.line.write(mix)
-            self._send(self._next_packet(), now)
+            if mix is None and self._background is not None:
+                mix = next(self._background)
+            self._send_mix(mix, now)
         self.ticks += 1
         for listener in tuple(self._listeners):
             listener(heard, said, now)
 
-    def use_line(self, line: Playout) -> None:
-        """Send the far end what is played there from now on."""
-        self.line = line
+    def _send_mix(self, mix: Pcm | None, now: float) -> None:
+        self._send(mix, now)
 
     def send_ahead(self, now: float) -> None:  # noqa: B027 -- some legs always send ahead
         """Send now what one of the next ticks would. Called only by the packet clock."""
@@ -424,7 +424,7 @@ class Leg(ABC):
 
     def _next_packet(self) -> Pcm | None:
         """Return the audio to send in this tick: 480 samples, or None."""
-        said = self.line.pop()
+        said = self.playout.pop()
         return said if said is not None or self._background is None else next(self._background)
 
     @abstractmethod

@@ -32,8 +32,6 @@ Role = Literal["speak", "listen", "whisper"]
 ROLES: tuple[Role, ...] = get_args(Role)
 MAX_MEMBERS = 32
 """Members of one room; further ones are refused. Each costs a decoder, an encoder and a mix."""
-LINE_MS = 200
-"""What may wait in a line of a room; see `leg.MAX_MIXED`."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
@@ -80,13 +78,13 @@ class Room:
     def join(self, member: Member) -> None:
         """Take in a member, whose leg nothing else may tick from now on."""
         self.members[member.name] = member
-        member.leg.use_line(Playout(LINE_MS))
+        member.leg.use_mix(True)
 
     def leave(self, name: str) -> Member:
         """Let a member go; the leg sends what its own agent says again. Whispers for it are heard
         by nobody. Raises KeyError."""
         member = self.members.pop(name)
-        member.leg.use_line(member.leg.playout)
+        member.leg.use_mix(False)
         if member.recorder is not None and not member.recorder.closed:
             member.recorder.close()
         return member

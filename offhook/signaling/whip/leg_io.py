@@ -61,7 +61,7 @@ class PublisherLeg(PeerLeg):
             self._waiting = not played and self.ticks * PACKET_MS < FIRST_PLAYER_MS
             if self._waiting:
                 return None
-        return self.line.pop()
+        return self.playout.pop()
 
     def _send(self, said: Pcm | None, now: float) -> None:
         super()._send(None, now)  # RTCP

@@ -109,7 +109,7 @@ class CarrierLeg(Leg):
         """Reads media messages of the stream's form from the socket's data, on the compiled
         path."""
         self._all_played: asyncio.Event | None = None
-        self.playout = self.line = Playout(on_cut=self._cut)
+        self.playout = Playout(on_cut=self._cut)
 
     # --- messages in ---
 
@@ -181,7 +181,7 @@ class CarrierLeg(Leg):
         stream, format, send = self.stream, started.format_out, self._send_messages
         try:
             sound_in = SoundIn(started.format_in, now)
-            sound_out = SoundOut(stream, self.line, format, self._opus, send, self._write)
+            sound_out = SoundOut(stream, self.playout, format, self._opus, send, self._write)
         except CodecError as error:
             raise CarrierError(f"{stream.provider}: {error}") from error
         self._in, self._out = sound_in, sound_out
@@ -212,7 +212,7 @@ class CarrierLeg(Leg):
 
     def _next_packet(self) -> Pcm | None:
         """Return what the far end plays in this tick."""
-        return self.line.pop() if self._out is None else self._out.next_packet(self._now)
+        return self.playout.pop() if self._out is None else self._out.next_packet(self._now)
 
     def _send(self, said: Pcm | None, now: float) -> None:
         if self._in is None or self._out is None:
@@ -225,11 +225,20 @@ class CarrierLeg(Leg):
             self._in.window.measure(self._in.receiver.stats, now)
         self._out.tick(self._background, now)
 
-    def use_line(self, line: Playout) -> None:
-        """What was sent ahead of the line before is cleared: it is played again, in the room."""
-        super().use_line(line)
+    def use_mix(self, mixed: bool) -> None:
+        """What was sent ahead is cleared: in the room it is played again."""
         if self._out is not None:
-            self._out.use(line)
+            self._out.cut() if mixed else self._out.restart()
+        super().use_mix(mixed)
+
+    def _send_mix(self, mix: Pcm | None, now: float) -> None:
+        if self._in is None or self._out is None or self.closed is not None:
+            return
+        if self._dtmf_queue.busy:
+            self._send_due_digit()
+        if now >= self._in.window.due:
+            self._in.window.measure(self._in.receiver.stats, now)
+        self._out.send_now(mix, now)
 
     @contextlib.contextmanager
     def playing(self, sound: Iterator[Pcm]) -> Iterator[None]:
@@ -245,7 +254,7 @@ class CarrierLeg(Leg):
 
     def _cut(self) -> None:
         """Clear what was sent ahead: the playout was paused or flushed."""
-        if self._out is not None and self.line is self.playout:
+        if self._out is not None and not self.mixed:
             self._out.cut()
 
     # --- DTMF ---

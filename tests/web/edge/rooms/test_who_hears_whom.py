@@ -1,0 +1,159 @@
+"""Rooms over real edges: a carrier's stream, a phone and browsers with an agent in one call."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from offhook.web.config.config import Config
+from tests.support.waiting import until
+from tests.web.edge import phones
+from tests.web.edge.phones import TABLE, served
+from tests.web.edge.rooms.ends import (
+    BLOCKS,
+    DeskPhone,
+    End_,
+    Ends,
+    desk_phone,
+    level,
+    sine,
+    who_hears_whom,
+    with_doors,
+)
+
+CALLER_HZ, DESK_HZ, PAGE_HZ, BOSS_HZ, AGENT_HZ = 450, 700, 1100, 1500, 2300
+HUMANS = {"caller": CALLER_HZ, "desk": DESK_HZ, "page": PAGE_HZ}
+ALL = {**HUMANS, "boss": BOSS_HZ, "agent": AGENT_HZ}
+
+
+class Agent(End_):
+    """A bot in place of the agent: an end of its own, on our side of the line."""
+
+
+class Meeting:
+    """The call of a Twilio caller with an agent, and all far ends."""
+
+    def __init__(self, ends: Ends, phone: DeskPhone) -> None:
+        self.ends, self.phone = ends, phone
+        self.agent: Agent
+        self.call = ""
+
+    async def begin(self, agents: list[Agent]) -> None:
+        self.call = await self.ends.by_twilio("caller", CALLER_HZ)
+        await until(lambda: agents)
+        [self.agent] = agents
+        self.ends.by_name["agent"] = self.agent
+
+    async def fill(self) -> None:
+        """Two colleagues, and the boss, who listens."""
+        await self.ends.dialled(self.call, "desk", DESK_HZ, self.phone)
+        await self.ends.from_browser(self.call, "page", PAGE_HZ)
+        await self.ends.from_browser(self.call, "boss", BOSS_HZ, role="listen")
+
+    def __getitem__(self, name: str) -> End_:
+        return self.ends.by_name[name]
+
+    async def who_hears_whom(self, *speaking: str) -> dict[str, set[str]]:
+        """While these speak, once all have heard them for a while."""
+        for name, end in self.ends.by_name.items():
+            end.says = name in speaking
+        for end in self.ends.by_name.values():
+            await end.listens(BLOCKS + 25)
+        return who_hears_whom(self.ends.by_name, ALL)
+
+
+@asynccontextmanager
+async def meeting(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Meeting]:
+    agents: list[Agent] = []
+
+    async def bot(arguments: Any) -> None:
+        leg = arguments.webrtc_connection
+        agents.append(Agent(leg, AGENT_HZ))
+        await leg.until_closed()
+
+    monkeypatch.setattr(phones, "bot", bot)
+    async with desk_phone() as (phone, port), AsyncExitStack() as stack:
+        config = with_doors(Config.model_validate({**TABLE, "server": {"port": 0}}), port)
+        server = await stack.enter_async_context(served(config))
+        talk = Meeting(Ends(server, stack), phone)
+        await talk.begin(agents)
+        yield talk
+
+
+async def test_three_people_an_agent_and_a_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with meeting(monkeypatch) as talk:
+        await talk.fill()
+        assert await talk.who_hears_whom("caller", "desk", "page") == {
+            "caller": {"desk", "page"},
+            "desk": {"caller", "page"},
+            "page": {"caller", "desk"},
+            "boss": {"caller", "desk", "page"},
+            "agent": {"caller", "desk", "page"},
+        }
+        assert await talk.who_hears_whom("agent", "page", "boss") == {
+            "caller": {"agent", "page"},
+            "desk": {"agent", "page"},
+            "page": {"agent"},
+            "boss": {"agent", "page"},
+            "agent": {"page"},
+        }
+
+
+async def test_a_whisper_is_in_nobody_elses_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with meeting(monkeypatch) as talk:
+        await talk.fill()
+        await talk.ends.change(talk.call, "boss", role="whisper:desk")
+        heard = await talk.who_hears_whom("caller", "boss")
+        assert heard == {
+            "caller": set(),
+            "desk": {"caller", "boss"},
+            "page": {"caller"},
+            "boss": {"caller"},
+            "agent": {"caller"},
+        }
+        for name in ("caller", "page", "agent"):
+            assert talk[name].level(BOSS_HZ) <= -60, name
+
+
+async def test_barging_in_muting_holding_and_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with meeting(monkeypatch) as talk:
+        boss = await talk.ends.from_browser(talk.call, "boss", BOSS_HZ, role="listen")
+        assert (await talk.who_hears_whom("boss"))["caller"] == set()
+        await talk.ends.change(talk.call, "boss", role="speak")
+        assert (await talk.who_hears_whom("boss", "caller")) == {
+            "caller": {"boss"},
+            "boss": {"caller"},
+            "agent": {"boss", "caller"},
+        }
+        await talk.ends.change(talk.call, "caller", muted=True)
+        assert (await talk.who_hears_whom("caller", "agent"))["boss"] == {"agent"}
+        await talk.ends.change(talk.call, "caller", muted=False, on_hold=True)
+        heard = await talk.who_hears_whom("caller", "agent")
+        assert (heard["caller"], heard["boss"]) == (set(), {"agent"})
+        await talk.ends.change(talk.call, "caller", on_hold=False)
+        path = f"/calls/{talk.call}/members/boss"
+        assert (await talk.ends.server.client.delete(path)).status == 200
+        await until(lambda: boss.leg.closed)
+        del talk.ends.by_name["boss"]
+        assert list(await talk.ends.members(talk.call)) == ["caller", "agent"]
+        assert await talk.who_hears_whom("caller", "agent") == {
+            "caller": {"agent"},
+            "agent": {"caller"},
+        }
+
+
+async def test_the_room_ends_with_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with meeting(monkeypatch) as talk:
+        await talk.fill()
+        await talk["caller"].leg.hang_up("enough")
+        for name in ("desk", "page", "boss"):
+            await until(lambda name=name: talk[name].leg.closed)
+        await until(lambda: not talk.ends.server.edge.calls)
+
+
+def test_a_level_is_that_of_the_tone() -> None:
+    sound = np.concatenate([sine(1000, at * 480) for at in range(25)])
+    assert level(sound, 1000, 24_000) == pytest.approx(0, abs=0.1)
+    assert level(sound, 700, 24_000) < -60
