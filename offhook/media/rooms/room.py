@@ -8,6 +8,9 @@ enters the room with its leg, in whose place the clock ticks the room. The agent
 be the room's: it hears all who speak, and all hear it. What other members' agents say is for those
 members alone.
 
+What listens to a leg, such as its recording, gets what the member says and what he hears; of the
+member with the room's agent, all who speak and the agent.
+
     role       hears            is heard by
     speak      all              all
     listen     all              nobody
@@ -25,7 +28,6 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
-from offhook.media.recording import Recorder
 from offhook.media.rooms.mixing import Limiter, Voice
 
 Role = Literal["speak", "listen", "whisper"]
@@ -52,8 +54,6 @@ class Member:
         """Whether the agent of this leg is the room's."""
         self.notices = Playout()
         """What this member alone is to hear, whatever else."""
-        self.recorder: Recorder | None = None
-        """Records what the member says and hears, if wanted."""
         self.voice, self.agent = Voice(), Voice()
         """The member, and what the agent of its leg says."""
         self.limiter, self.ear = Limiter(), Limiter()
@@ -74,19 +74,21 @@ class Room:
         self.call_id = name
         self.members: dict[str, Member] = {}
         """By their names."""
+        self._paused = False
+        """Whether the recordings of the members are paused."""
 
     def join(self, member: Member) -> None:
         """Take in a member, whose leg nothing else may tick from now on."""
         self.members[member.name] = member
         member.leg.use_mix(True)
+        if self._paused:
+            member.leg.recording.pause("operator")
 
     def leave(self, name: str) -> Member:
         """Let a member go; the leg sends what its own agent says again. Whispers for it are heard
         by nobody. Raises KeyError."""
         member = self.members.pop(name)
         member.leg.use_mix(False)
-        if member.recorder is not None and not member.recorder.closed:
-            member.recorder.close()
         return member
 
     # --- for the packet clock ---
@@ -116,16 +118,28 @@ class Room:
         voices = [member.voice for member in members if member.role == "speak"]
         voices += [member.agent for member in members if member.has_agent]
         heard = Voice.loudest(voices)
+        self._follow_pauses(members)
         for member in members:
             try:
                 self._send(member, members, heard, now)
             except Exception:
                 self._fail(member)
 
+    def _follow_pauses(self, members: Sequence[Member]) -> None:
+        """While the recording of the room's call is paused, so are those of its members."""
+        leads = next((m.leg.recording for m in members if m.has_agent), None)
+        if leads is None or leads.paused is self._paused:
+            return
+        self._paused = leads.paused
+        for member in members:
+            if not member.has_agent:
+                recording = member.leg.recording
+                recording.pause("operator") if self._paused else recording.resume("operator")
+
     def _send(
         self, member: Member, members: Sequence[Member], heard: Sequence[Voice], now: float
     ) -> None:
-        leg, said = member.leg, member.agent.sound
+        leg = member.leg
         if member.on_hold is not None:
             mix: Pcm | None = next(member.on_hold)
         else:
@@ -136,11 +150,10 @@ class Room:
                 if other.role == "whisper" and other.to == member.name and other is not member
             ]
             if not member.has_agent:
-                sounds.append(said)
+                sounds.append(member.agent.sound)
             sounds.append(member.notices.pop())
             mix = member.limiter.mix([sound for sound in sounds if sound is not None])
-        if member.recorder is not None:
-            member.recorder.tick(leg.sound_in if member.is_audible else _SILENCE, mix)
+        said = member.agent.sound if member.has_agent else mix
         leg.send_mixed(mix, self._for_the_ear(member, members, heard), said, now)
 
     def _for_the_ear(

@@ -308,7 +308,8 @@ class Call(TransportListener, CallPipelineListener):
     # --- keys, and hold by the far end ---
 
     def on_key(self, key: str) -> None:
-        self.hearing.press(key)
+        if not self.absence.taken_over:
+            self.hearing.press(key)
 
     def on_held(self, held: bool) -> None:
         self.absence.set_held(held)

@@ -94,7 +94,7 @@ class Edge:
         """Carriers' streams, if configured."""
         self.browsers = BrowserCalls(self)
         self.whip = WhipCalls(self)
-        self.rooms = Rooms(self.clock, self.calls)
+        self.rooms = Rooms(self.clock, self.calls, lambda: self.config.rooms)
         self.metrics = Metrics(
             lambda: [leg.statistics() for leg in self.legs],
             self.clock.lateness_ms,

@@ -14,6 +14,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End
 from offhook.media.leg import Leg
+from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
@@ -54,6 +55,9 @@ from offhook.web.workers.engines.engines_io import open_synthesizer
 
 QUIET_EVENTS = ("caller_partial", "speech_started", "dtmf", "tokens_used")
 """Events that are logged at DEBUG."""
+
+MEMBER = "(member)"
+"""In the place of an agent's name, of a call that is a member of another one."""
 
 Direct = Callable[[Call, Agent], Agent]
 """Puts a call under the direction of a program: returns the call's agent with a `direction`."""
@@ -209,7 +213,7 @@ class LiveCall:
                 ends.callback(host.clock.remove, leg)
                 ends.callback(host.rooms.leave, self)
                 if host.rooms.expects(self.id):
-                    await host.rooms.attend(self)
+                    await self._attend()
                     return
                 if (settings := await self._answering()) is None:
                     return
@@ -221,6 +225,24 @@ class LiveCall:
                 logger.exception("{}: the call failed", self.id)
                 if not self.has_started:
                     host.metrics.count_call_end(End.SERVER_FAILED)
+
+    async def _attend(self) -> None:
+        """Is a member of another call, which is recorded if that is."""
+        host, leg = self._host, self.leg
+        self._agent = MEMBER
+        wanted: Wanted = "always" if host.rooms.is_recorded(self.id) else "never"
+        settings = host.config.recording.model_copy(update={"enabled": wanted})
+        recording = self._recording = CallRecording(
+            leg, host.records, settings, AgentSettings(), goes_on=True
+        )
+        recording.begin()
+        self.report(CallStarted(leg.heard_ms, MEMBER, "", "", **as_dict(leg.info)))
+        try:
+            await host.rooms.attend(self)
+        finally:
+            reason = leg.closed or End.OTHER_END_HUNG_UP
+            self.report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
+            recording.close()
 
     async def _answering(self) -> AgentSettings | None:
         """Returns the agent that answers; None if a program has refused the call."""

@@ -1,9 +1,9 @@
 """What the operator asks of the members of a call and of its agent."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from offhook.media.rooms.room import ROLES, Role
 from offhook.web.config.agents import MAX_SPOKEN_CHARS
@@ -35,7 +35,7 @@ def role_of(text: str) -> tuple[Role, str]:
     for role in ROLES:
         if text == role != "whisper":
             return role, ""
-    raise RoleError(f"is none: {ROLE_NAMES}")
+    raise RoleError(f"must be {ROLE_NAMES}")
 
 
 def role_name(role: Role, to: str) -> str:
@@ -43,19 +43,19 @@ def role_name(role: Role, to: str) -> str:
     return f"{WHISPER}{to}" if role == "whisper" else role
 
 
+def _checked(role: str) -> str:
+    role_of(role)
+    return role
+
+
+RoleName = Annotated[str, AfterValidator(_checked)]
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _WithRole(_Body):
-    @model_validator(mode="after")
-    def _has_a_role(self) -> Self:
-        if (role := getattr(self, "role", None)) is not None:
-            role_of(role)
-        return self
-
-
-class MemberRequest(_WithRole):
+class MemberRequest(_Body):
     """The body of `POST /calls/{call}/members`: who comes into the call, in one of three ways."""
 
     dial: DialRequest | None = None
@@ -64,7 +64,7 @@ class MemberRequest(_WithRole):
     """A browser's offer, with all its candidates."""
     call: str = ""
     """Id of another call in progress, whose agent stands aside."""
-    role: str = "speak"
+    role: RoleName = "speak"
     """ "speak", "listen" or "whisper:MEMBER"."""
     name: str = Field("", pattern=MEMBER_NAME + "|^$")
     """The member's name in the room; by default the id of its call."""
@@ -81,10 +81,10 @@ class MemberRequest(_WithRole):
         return self
 
 
-class MemberChange(_WithRole):
+class MemberChange(_Body):
     """The body of `PATCH /calls/{call}/members/{member}`: what is to change."""
 
-    role: str | None = None
+    role: RoleName | None = None
     muted: bool | None = None
     on_hold: bool | None = None
 

@@ -6,7 +6,7 @@ that process, with an id of its own; hanging that up has the member leave. The r
 call, and so do its members, but for calls that were brought in: these go on with their own agents.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from offhook.media.leg import Leg
 from offhook.media.rooms.room import MAX_MEMBERS, Member, Role, Room
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.media.tasks_io import TaskSet
-from offhook.media.telephone_tones.tones import Segment, play
+from offhook.media.telephone_tones.tones import Cadence, Segment, play, sound_of
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import (
@@ -28,7 +28,10 @@ from offhook.pipeline.conversation.events import (
     MemberJoined,
     MemberLeft,
 )
+from offhook.pipeline.conversation.sentences import Occasion
 from offhook.telephony.carriers.leg_io import CarrierLeg
+from offhook.web.config.rooms import BEEP
+from offhook.web.config.rooms import Rooms as RoomSettings
 from offhook.web.edge.rooms.requests import (
     AGENT,
     CALLER,
@@ -41,6 +44,10 @@ from offhook.web.edge.rooms.requests import (
 
 HOLD_TONE = (Segment((425,), 200), Segment((), 4800))
 """What a member hears whom the room holds."""
+JOINED = (Segment((600,), 100), Segment((800,), 120))
+LEFT = (Segment((800,), 100), Segment((600,), 120))
+LISTENED = (Segment((1400,), 200),)
+"""What the caller hears when somebody begins to listen, if that is to be a tone."""
 DISMISSED = End.HUNG_UP + " by request"
 
 
@@ -90,9 +97,15 @@ class _Hosted:
 class Rooms:
     """Who is in which call."""
 
-    def __init__(self, clock: PacketClock, calls: Mapping[str, RoomCall]) -> None:
-        """`calls` are all calls of the process, by their ids."""
-        self._clock, self._calls = clock, calls
+    def __init__(
+        self,
+        clock: PacketClock,
+        calls: Mapping[str, RoomCall],
+        settings: Callable[[], RoomSettings],
+    ) -> None:
+        """`calls` are all calls of the process, by their ids. `settings` returns the current ones,
+        which may be reloaded."""
+        self._clock, self._calls, self._settings = clock, calls, settings
         self._rooms: dict[str, _Hosted] = {}
         """By the ids of their calls."""
         self._seats: dict[str, Seat] = {}
@@ -169,7 +182,27 @@ class Rooms:
         hosted.room.join(member)
         role = role_name(seat.role, seat.to)
         of.report(MemberJoined(of.leg.heard_ms, seat.name, role, call.id, seat.number))
+        if seat.role == "speak":
+            self._announce(hosted, JOINED)
+        else:
+            self._notify(hosted)
         return hosted
+
+    def _announce(self, hosted: _Hosted, tones: Cadence) -> None:
+        """Have all members hear that somebody who speaks has joined or left."""
+        if self._settings().announce == BEEP:
+            for member in hosted.room.members.values():
+                member.notices.write(sound_of(tones))
+
+    def _notify(self, hosted: _Hosted) -> None:
+        """Have the caller hear that somebody listens, where the operator wants that."""
+        notice, conversation = self._settings().listen_notice, hosted.call.conversation
+        if not notice:
+            return
+        if notice == BEEP or not isinstance(conversation, Call) or conversation.away:
+            hosted.room.members[CALLER].notices.write(sound_of(LISTENED))
+        else:
+            self._tasks.spawn(conversation.say(notice), f"notice {hosted.call.id}")
 
     def _open(self, call: RoomCall) -> _Hosted:
         """Have a call be a room, if it is none."""
@@ -239,7 +272,7 @@ class Rooms:
             _take_over(conversation)
             return
         if asked.action == "return":
-            conversation.absence.hand_back()
+            self._hand_back(conversation)
             return
         if conversation.absence.taken_over:
             raise RoomError("the agent has left the call")
@@ -254,6 +287,19 @@ class Rooms:
                 conversation.queue(LLMRunFrame())
         text = asked.say or asked.message
         call.report(AgentInstructed(call.leg.heard_ms, text, spoken=bool(asked.say)))
+
+    def _hand_back(self, conversation: Call) -> None:
+        """The agent goes on; what it was to say before is out of date."""
+        if conversation.absence.taken_over:
+            conversation.hearing.interrupt()
+            conversation.absence.hand_back()
+            text = conversation.sentence(Occasion.RESUMED)
+            self._tasks.spawn(conversation.say(text), f"hand back {conversation.leg.call_id}")
+
+    def is_recorded(self, call_id: str) -> bool:
+        """Whether the call is recorded of which another is to be a member."""
+        of = self._calls.get(self._seats[call_id].room)
+        return of is not None and of.leg.recording.on
 
     def _has_company(self, call: RoomCall) -> bool:
         """Whether the caller would hear somebody without the agent."""
@@ -271,7 +317,7 @@ class Rooms:
         hosted = self._rooms.get(call.id)
         if hosted is not None and name in hosted.brought:
             self._release(hosted, name)
-            self._left(hosted, name, DISMISSED)
+            self._left(hosted, name, DISMISSED, spoke=True)
             return ""
         for call_id, seat in self._seats.items():
             if (seat.room, seat.name) == (call.id, name):
@@ -286,9 +332,10 @@ class Rooms:
         seat = self._seats.pop(call.id, None)
         if seat is not None and (hosted := self._rooms.get(seat.room)) is not None:
             hosted.brought.pop(seat.name, None)
+            spoke = seat.role == "speak"
             if seat.name in hosted.room.members:  # its line has not failed
-                hosted.room.leave(seat.name)
-            self._left(hosted, seat.name, call.leg.closed or End.OTHER_END_HUNG_UP)
+                spoke = hosted.room.leave(seat.name).role == "speak"
+            self._left(hosted, seat.name, call.leg.closed or End.OTHER_END_HUNG_UP, spoke=spoke)
 
     def _release(self, hosted: _Hosted, name: str) -> None:
         """A call that was brought in goes on with its own agent."""
@@ -297,18 +344,20 @@ class Rooms:
         self._seats.pop(call.id, None)
         self._clock.add(call.leg)
         if isinstance(call.conversation, Call):
-            call.conversation.absence.hand_back()
+            self._hand_back(call.conversation)
 
-    def _left(self, hosted: _Hosted, name: str, reason: EndReason) -> None:
+    def _left(self, hosted: _Hosted, name: str, reason: EndReason, *, spoke: bool) -> None:
         hosted.call.report(MemberLeft(hosted.call.leg.heard_ms, name, str(reason)))
         self._settle(hosted)
+        if spoke and hosted.call.leg.closed is None:
+            self._announce(hosted, LEFT)
 
     def _settle(self, hosted: _Hosted) -> None:
         """Nobody is left in silence: without people the agent goes on. Without members the call is
         one line again, and costs no more than that."""
         call = hosted.call
         if not self._has_company(call) and isinstance(call.conversation, Call):
-            call.conversation.absence.hand_back()
+            self._hand_back(call.conversation)
         if set(hosted.room.members) == {CALLER}:
             del self._rooms[call.id]
             hosted.room.leave(CALLER)
