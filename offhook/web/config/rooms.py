@@ -16,5 +16,5 @@ class Rooms(Section):
     listen_notice: str = Field(
         "", max_length=MAX_NOTICE_CHARS, examples=["A colleague is listening."]
     )
-    """What the caller hears when somebody begins to listen or to whisper: "beep", or a sentence that
-    the agent says. Empty: nothing, where the law allows that."""
+    """What the caller hears when somebody begins to listen or to whisper: "beep", or a sentence
+    that the agent says. Empty: nothing, where the law allows that."""

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import av
+import numpy as np
 import pytest
 from aiohttp.test_utils import TestServer
 
@@ -15,7 +17,7 @@ from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, model, says
 from tests.support.waiting import until
 from tests.web.edge.phones import Served
-from tests.web.edge.rooms.ends import Ends, with_doors
+from tests.web.edge.rooms.ends import FAINT_DB, Ends, level, with_doors
 from tests.web.edge.test_history import keeping, written
 
 FILE = """
@@ -75,10 +77,10 @@ class Call:
 
 
 @asynccontextmanager
-async def calling(folder: Path, *answers: Any) -> AsyncIterator[Call]:
+async def calling(folder: Path, *answers: Any, more: str = "") -> AsyncIterator[Call]:
     async with model(*answers) as endpoint, AsyncExitStack() as stack:
         path = folder / "offhook.toml"
-        path.write_text(FILE.format(folder=folder, model=endpoint.url))
+        path.write_text(FILE.format(folder=folder, model=endpoint.url) + more)
         config = with_doors(load(path, {}))
         edge = Edge(config)
         await stack.enter_async_context(keeping(edge, config))
@@ -158,6 +160,62 @@ async def test_another_call_is_brought_in_and_goes_on_with_its_agent(tmp_path: P
         assert friend.leg.closed is None
         assert live.conversation is not None
         assert not live.conversation.away
+
+
+def tracks(path: Path) -> tuple[Any, Any]:
+    """What is left and right in a recording, at 24 kHz."""
+    with av.open(str(path)) as container:
+        sound = np.concatenate([f.to_ndarray() for f in container.decode(audio=0)], axis=1)
+    left, right = (sound * 32767).astype(np.int16)[:, ::2]  # Opus is decoded at 48 kHz
+    return left, right
+
+
+async def test_each_member_has_a_track(tmp_path: Path) -> None:
+    """Left what a member says, right what he hears; of the call itself, all people and the
+    agent."""
+    more = f'[recording]\nenabled = "always"\ndirectory = "{tmp_path}"\n'
+    hz = {"caller": 450, "page": 1000, "boss": 1500}
+    async with calling(tmp_path, more=more) as call:
+        await call.ends.from_browser(call.id, "page", hz["page"])
+        await call.ends.from_browser(call.id, "boss", hz["boss"], role="listen")
+        ids = {name: one.get("call_id") for name, one in (await call.ends.members(call.id)).items()}
+        for end in call.ends.by_name.values():
+            end.says = True
+        await call.ends.by_name["caller"].listens(150)
+        await call.ends.by_name["caller"].leg.hang_up("enough")
+        await until(lambda: not call.edge.calls)
+        await call.edge.records.close()
+    said_and_heard = {}
+    for name in hz:
+        sides = [one[-24_000:-4800] for one in tracks(tmp_path / f"{ids[name]}.ogg")]
+        said_and_heard[name] = [
+            {n for n, tone in hz.items() if level(side, tone, 24_000) > FAINT_DB} for side in sides
+        ]
+    assert said_and_heard == {
+        "caller": [{"caller", "page"}, set()],
+        "page": [{"page"}, {"caller"}],
+        "boss": [{"boss"}, {"caller", "page"}],
+    }
+
+
+async def test_pausing_the_calls_recording_pauses_those_of_its_members(tmp_path: Path) -> None:
+    more = f'[recording]\nenabled = "always"\ndirectory = "{tmp_path}"\n'
+    async with calling(tmp_path, more=more) as call:
+        await call.ends.from_browser(call.id, "page", 1000)
+        page = call.edge.calls[(await call.ends.members(call.id))["page"]["call_id"]].leg
+        assert page.recording.state == "on"
+        for action, state in (("pause", "paused"), ("resume", "on")):
+            path = f"/calls/{call.id}/recording"
+            answer = await call.ends.server.client.post(path, json={"action": action})
+            assert answer.status == 200
+            await until(lambda state=state: page.recording.state == state)
+
+
+async def test_the_caller_is_told_that_somebody_listens(tmp_path: Path) -> None:
+    more = '[rooms]\nlisten_notice = "A colleague is listening."\n'
+    async with calling(tmp_path, more=more) as call:
+        await call.ends.from_browser(call.id, "boss", 1500, role="listen")
+        await call.seen(lambda e: e["event"] == "agent_turn" and "listening" in e["text"])
 
 
 BAD = [
