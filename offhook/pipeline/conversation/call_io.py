@@ -219,8 +219,7 @@ class Call(TransportListener, CallPipelineListener):
         await self._announcements.say(text, occasion, instead=instead)
 
     async def end_with_a_word(self) -> None:
-        """Announce that the server ends the call, in place of current speech. Does nothing while
-        the caller is on hold or being transferred."""
+        """Announce to a caller who is there that the server ends the call, in place of speech."""
         if not self.away:
             await self.say(self.sentence(Occasion.CLOSING), instead=True)
 
@@ -308,7 +307,7 @@ class Call(TransportListener, CallPipelineListener):
     # --- keys, and hold by the far end ---
 
     def on_key(self, key: str) -> None:
-        if not self.absence.taken_over:
+        if not self.absence.aside:
             self.hearing.press(key)
 
     def on_held(self, held: bool) -> None:

@@ -223,22 +223,16 @@ class CarrierLeg(Leg):
             self._send_due_digit()
         if now >= self._in.window.due:
             self._in.window.measure(self._in.receiver.stats, now)
-        self._out.tick(self._background, now)
+        if self.mixed:
+            self._out.send_now(said, now)
+        else:
+            self._out.tick(self._background, now)
 
     def use_mix(self, mixed: bool) -> None:
         """What was sent ahead is cleared: in the room it is played again."""
         if self._out is not None:
             self._out.cut() if mixed else self._out.restart()
         super().use_mix(mixed)
-
-    def _send_mix(self, mix: Pcm | None, now: float) -> None:
-        if self._in is None or self._out is None or self.closed is not None:
-            return
-        if self._dtmf_queue.busy:
-            self._send_due_digit()
-        if now >= self._in.window.due:
-            self._in.window.measure(self._in.receiver.stats, now)
-        self._out.send_now(mix, now)
 
     @contextlib.contextmanager
     def playing(self, sound: Iterator[Pcm]) -> Iterator[None]:

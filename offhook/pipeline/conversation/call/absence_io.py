@@ -92,19 +92,19 @@ class Absence:
         self._emit(CallResumed(self._leg.heard_ms, "agent"))
 
     @property
-    def taken_over(self) -> bool:
+    def aside(self) -> bool:
         """Whether people have taken the call over."""
         return "taken over" in self._reasons
 
-    def take_over(self) -> None:
-        """People go on without the agent, until `hand_back`."""
-        if not self.taken_over:
+    def stand_aside(self) -> None:
+        """People go on without the agent, until `come_back`."""
+        if not self.aside:
             self._leave("taken over")
             self._emit(AgentLeft(self._leg.heard_ms))
 
-    def hand_back(self) -> None:
+    def come_back(self) -> None:
         """The agent goes on with the caller, if people had taken the call over."""
-        if self.taken_over:
+        if self.aside:
             self._return("taken over")
             self._emit(AgentReturned(self._leg.heard_ms))
 

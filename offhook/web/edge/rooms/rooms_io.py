@@ -170,7 +170,7 @@ class Rooms:
         if call.id in self._rooms:
             raise RoomError(f"call: {call.id} has members of its own")
         self._check_line(call)
-        _take_over(_conversation(call))
+        _stand_aside(_conversation(call))
         self._seats[call.id] = seat
         self._seat(of, call, seat).brought[seat.name] = call
 
@@ -230,7 +230,7 @@ class Rooms:
         ]
         conversation = call.conversation
         if conversation is not None:
-            away = isinstance(conversation, Call) and conversation.absence.taken_over
+            away = isinstance(conversation, Call) and conversation.absence.aside
             shown.append({"name": AGENT, "state": "away" if away else "joined"})
         return shown
 
@@ -269,12 +269,12 @@ class Rooms:
         if asked.action == "leave":
             if not self._has_company(call):
                 raise RoomError("nobody would be with the caller: let a member in who speaks")
-            _take_over(conversation)
+            _stand_aside(conversation)
             return
         if asked.action == "return":
-            self._hand_back(conversation)
+            self._come_back(conversation)
             return
-        if conversation.absence.taken_over:
+        if conversation.absence.aside:
             raise RoomError("the agent has left the call")
         if asked.say:
             self._tasks.spawn(conversation.say(asked.say), f"say {call.id}")
@@ -288,11 +288,11 @@ class Rooms:
         text = asked.say or asked.message
         call.report(AgentInstructed(call.leg.heard_ms, text, spoken=bool(asked.say)))
 
-    def _hand_back(self, conversation: Call) -> None:
+    def _come_back(self, conversation: Call) -> None:
         """The agent goes on; what it was to say before is out of date."""
-        if conversation.absence.taken_over:
+        if conversation.absence.aside:
             conversation.hearing.interrupt()
-            conversation.absence.hand_back()
+            conversation.absence.come_back()
             text = conversation.sentence(Occasion.RESUMED)
             self._tasks.spawn(conversation.say(text), f"hand back {conversation.leg.call_id}")
 
@@ -344,7 +344,7 @@ class Rooms:
         self._seats.pop(call.id, None)
         self._clock.add(call.leg)
         if isinstance(call.conversation, Call):
-            self._hand_back(call.conversation)
+            self._come_back(call.conversation)
 
     def _left(self, hosted: _Hosted, name: str, reason: EndReason, *, spoke: bool) -> None:
         hosted.call.report(MemberLeft(hosted.call.leg.heard_ms, name, str(reason)))
@@ -357,7 +357,7 @@ class Rooms:
         one line again, and costs no more than that."""
         call = hosted.call
         if not self._has_company(call) and isinstance(call.conversation, Call):
-            self._hand_back(call.conversation)
+            self._come_back(call.conversation)
         if set(hosted.room.members) == {CALLER}:
             del self._rooms[call.id]
             hosted.room.leave(CALLER)
@@ -387,10 +387,10 @@ def _conversation(call: RoomCall) -> Call:
     return conversation
 
 
-def _take_over(conversation: Call) -> None:
-    if not conversation.absence.taken_over:
+def _stand_aside(conversation: Call) -> None:
+    if not conversation.absence.aside:
         conversation.hearing.interrupt()
-        conversation.absence.take_over()
+        conversation.absence.stand_aside()
 
 
 def _shown(member: Member) -> dict[str, Any]:

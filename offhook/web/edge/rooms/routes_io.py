@@ -13,7 +13,6 @@ from aiohttp import web
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import check_offer
-from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.calls_io import dial, end_call, found
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler
@@ -25,7 +24,7 @@ from offhook.web.edge.rooms.requests import (
     parsed,
     role_of,
 )
-from offhook.web.edge.rooms.rooms_io import Seat
+from offhook.web.edge.rooms.rooms_io import RoomCall, Seat
 
 
 async def listed(request: web.Request) -> web.Response:
@@ -38,12 +37,12 @@ async def joined(request: web.Request) -> web.Response:
     """POST /calls/{call}/members."""
     asked = parsed(MemberRequest, await request.read())
     edge, call = _call(request)
-    answer = await _let_in(edge, call, asked)
+    answer = await _admit(edge, call, asked)
     headers = {"Location": f"/calls/{call.id}/members/{answer['member']}"}
     return web.json_response(answer, status=201, headers=headers)
 
 
-async def _let_in(edge: Edge, call: LiveCall, asked: MemberRequest) -> dict[str, Any]:
+async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest) -> dict[str, Any]:
     """Raises RoomError, and whatever placing or answering a call does."""
     role, to = role_of(asked.role)
     edge.rooms.check(call, asked.name, to)
@@ -98,7 +97,7 @@ async def instructed(request: web.Request) -> web.Response:
     return web.json_response({"call_id": call.id, "members": edge.rooms.members(call)})
 
 
-def _call(request: web.Request) -> tuple[Edge, LiveCall]:
+def _call(request: web.Request) -> tuple[Edge, RoomCall]:
     """Raises UnknownCall, and RoomError for a call that has no line now."""
     edge, call_id = request.app[EDGE], request.match_info["call"]
     call = edge.calls.get(call_id)
