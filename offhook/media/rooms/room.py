@@ -66,6 +66,14 @@ class Member:
         absent = self.muted or self.on_hold is not None or leg.held or leg.closed is not None
         return leg.connected and not absent and self.role != "listen"
 
+    def listen(self) -> None:
+        """Take what was received in this tick, and what the agent of the leg says in it."""
+        if self.is_audible:
+            self.voice.receive(self.leg.sound_in)
+        else:
+            self.voice.silence()
+        self.agent.say(self.leg.playout.pop())
+
 
 class Room:
     """What the packet clock ticks in place of the members' legs."""
@@ -74,6 +82,7 @@ class Room:
         self.call_id = name
         self.members: dict[str, Member] = {}
         """By their names."""
+        self._limiter = Limiter()
         self._paused = False
         """Whether the recordings of the members are paused."""
 
@@ -109,19 +118,19 @@ class Room:
         """Mix what was received in this tick, and send each member's mix."""
         members = tuple(self.members.values())
         for member in members:
-            leg, voice = member.leg, member.voice
-            if member.is_audible:
-                voice.receive(leg.sound_in)
-            else:
-                voice.silence()
-            member.agent.say(leg.playout.pop())
+            try:
+                member.listen()
+            except Exception:
+                self._fail(member)
+        self._follow_pauses(members)
         voices = [member.voice for member in members if member.role == "speak"]
         voices += [member.agent for member in members if member.has_agent]
         heard = Voice.loudest(voices)
-        self._follow_pauses(members)
+        whispers = [member for member in members if member.role == "whisper"]
+        mix = self._limiter.mix([v.sound for v in heard if v.sound is not None])
         for member in members:
             try:
-                self._send(member, members, heard, now)
+                self._send(member, heard, whispers, mix, now)
             except Exception:
                 self._fail(member)
 
@@ -137,35 +146,37 @@ class Room:
                 recording.pause("operator") if self._paused else recording.resume("operator")
 
     def _send(
-        self, member: Member, members: Sequence[Member], heard: Sequence[Voice], now: float
+        self,
+        member: Member,
+        heard: Sequence[Voice],
+        whispers: Sequence[Member],
+        mix: Pcm | None,
+        now: float,
     ) -> None:
-        leg = member.leg
+        """Send a member `mix`, which is all that is heard, unless he hears less, or more."""
         if member.on_hold is not None:
-            mix: Pcm | None = next(member.on_hold)
+            mix = next(member.on_hold)
         else:
-            sounds = [voice.sound for voice in heard if voice is not member.voice]
-            sounds += [
-                other.voice.sound
-                for other in members
-                if other.role == "whisper" and other.to == member.name and other is not member
-            ]
+            own = [one.voice.sound for one in whispers if one.to == member.name]
             if not member.has_agent:
-                sounds.append(member.agent.sound)
-            sounds.append(member.notices.pop())
-            mix = member.limiter.mix([sound for sound in sounds if sound is not None])
-        said = member.agent.sound if member.has_agent else mix
-        leg.send_mixed(mix, self._for_the_ear(member, members, heard), said, now)
+                own.append(member.agent.sound)
+            if member.notices.queued:
+                own.append(member.notices.pop())
+            if member.voice in heard or any(sound is not None for sound in own):
+                sounds = [voice.sound for voice in heard if voice is not member.voice] + own
+                mix = member.limiter.mix([sound for sound in sounds if sound is not None])
+        if member.has_agent:
+            ear, said = self._for_the_agent(member, heard), member.agent.sound
+        else:
+            ear, said = member.leg.sound_in, mix
+        member.leg.send_mixed(mix, ear, said, now)
 
-    def _for_the_ear(
-        self, member: Member, members: Sequence[Member], heard: Sequence[Voice]
-    ) -> Pcm:
-        """Return what the agent of a member's leg hears: of the room's agent, all who speak."""
-        if not member.has_agent:
-            return member.leg.sound_in
+    def _for_the_agent(self, member: Member, heard: Sequence[Voice]) -> Pcm:
+        """Return what the room's agent hears: all who speak, and the line of its own caller."""
         sounds = [
-            other.leg.sound_in
-            for other in members
-            if other.voice in heard or (other is member and other.is_audible)
+            one.leg.sound_in
+            for one in self.members.values()
+            if one.voice in heard or (one is member and one.is_audible)
         ]
         mix = member.ear.mix(sounds)
         return _SILENCE if mix is None else mix

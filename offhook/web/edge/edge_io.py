@@ -238,12 +238,11 @@ class Edge:
             leg.close(reason)
         await asyncio.gather(*running(self.calls, self.calls), return_exceptions=True)
         await self.whip.close()
-        for part in (self.recovery, self.resumption, self.sip, self.carriers):
+        for part in (self.rooms, self.recovery, self.resumption, self.sip, self.carriers):
             if part is not None:
                 await part.close()
         await self.agents.close()
         await self.browsers.close()
-        await self.rooms.close()
         await self.programs.incoming.close()
         await self._tasks.close()
         if self.speech is not None:
@@ -406,7 +405,6 @@ class Edge:
         token with which it comes back."""
         self.programs.incoming.forget(call_id)
         self.realtime.drop(call_id)
-        self.rooms.forget(call_id)
         if self.resumption is not None:
             self.resumption.forget(call_id)
 

@@ -203,6 +203,7 @@ class LiveCall:
         async with AsyncExitStack() as ends:
             ends.callback(self.discard)
             ends.callback(host.forget, self.id)
+            ends.callback(host.rooms.forget, self.id)
             ends.push_async_callback(host.realtime.close, self.id)  # before it would be dropped
             ends.push_async_callback(leg.hang_up, End.SERVER_FAILED)
             try:

@@ -236,7 +236,10 @@ class Rooms:
 
     def change(self, call: RoomCall, name: str, change: MemberChange) -> dict[str, Any]:
         """Change what a member may do. Raises UnknownMember, RoomError."""
-        hosted, member = self._find(call, name)
+        hosted = self._rooms.get(call.id)
+        member = None if hosted is None else hosted.room.members.get(name)
+        if hosted is None or member is None:
+            raise UnknownMember(name)
         if change.role is not None:
             role, to = role_of(change.role)
             if name == CALLER:
@@ -252,14 +255,6 @@ class Rooms:
         call.report(MemberChanged(call.leg.heard_ms, name, *state))
         self._settle(hosted)
         return _shown(member)
-
-    def _find(self, call: RoomCall, name: str) -> tuple[_Hosted, Member]:
-        """Raises UnknownMember."""
-        hosted = self._rooms.get(call.id)
-        member = None if hosted is None else hosted.room.members.get(name)
-        if hosted is None or member is None:
-            raise UnknownMember(name)
-        return hosted, member
 
     # --- the agent ---
 
