@@ -62,7 +62,8 @@ def _sound(seconds: float, peak: float) -> Pcm:
     """Noise that swells and fades as words do."""
     random, at = np.random.default_rng(7), np.arange(int(seconds * RATE_OUT)) / RATE_OUT
     loudness = peak * (0.5 - 0.5 * np.cos(2 * np.pi * 4 * at))
-    return (loudness * random.standard_normal(len(at)).clip(-3, 3) / 3).astype(np.int16)
+    sound: Pcm = (loudness * random.standard_normal(len(at)).clip(-3, 3) / 3).astype(np.int16)
+    return sound
 
 
 def _packets(codec: str, sound: Pcm) -> Iterator[bytes]:

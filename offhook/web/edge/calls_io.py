@@ -74,7 +74,8 @@ async def listed(request: web.Request) -> web.Response:
     if request.query:
         return await history_io.found(request)
     edge = request.app[EDGE]
-    calls = [described(found(edge, call_id), call_id) for call_id in edge.call_ids()]
+    ids = [*edge.call_ids(), *edge.rooms.conferences.call_ids]
+    calls = [described(found(edge, call_id), call_id) for call_id in ids]
     return web.json_response({"calls": calls})
 
 
@@ -149,7 +150,7 @@ def found(edge: Edge, call_id: str) -> AnyCall:
         and (carried := edge.carriers.calls.by_id.get(call_id)) is not None
     ):
         return carried
-    if (leg := edge.browsers.find(call_id)) is not None:
+    if (leg := edge.browsers.find(call_id) or edge.rooms.conferences.find(call_id)) is not None:
         return leg
     raise UnknownCall(call_id)
 

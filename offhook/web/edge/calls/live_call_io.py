@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from offhook.media.end_reason import FAILURES, End
 from offhook.media.leg import Leg
 from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
+from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
@@ -45,7 +46,8 @@ from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
-from offhook.web.edge.rooms.rooms_io import Rooms
+from offhook.web.edge.rooms.conferences_io import ConferenceLeg, is_noted
+from offhook.web.edge.rooms.rooms_io import Rooms, Seat
 from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -89,6 +91,14 @@ class Host(Protocol):
     rooms: Rooms
     records: CallRecords
     calls: dict[str, "LiveCall"]
+
+    def new_id(self) -> str: ...
+
+    def hold(self, leg: Leg, agent: str = "") -> "LiveCall":
+        """Takes a line for a call."""
+
+    def begin(self, call: "LiveCall") -> "asyncio.Task[None]":
+        """Starts a call that holds a line."""
 
     def forget(self, call_id: str) -> None:
         """Drops what waits for a call that is over."""
@@ -220,6 +230,8 @@ class LiveCall:
                     return
                 if host.bot is not None:
                     await self._run_bot(host.bot)
+                elif settings.kind == CONFERENCE.name and not is_noted(leg, settings):
+                    await self._enter_conference(settings)
                 else:
                     await self.converse(settings)
             except Exception:
@@ -229,17 +241,34 @@ class LiveCall:
 
     async def _attend(self) -> None:
         """Is a member of another call, which is recorded if that is."""
-        host, leg = self._host, self.leg
         self._agent = MEMBER
-        wanted: Wanted = "always" if host.rooms.is_recorded(self.id) else "never"
-        settings = host.config.recording.model_copy(update={"enabled": wanted})
+        wanted: Wanted = "always" if self._host.rooms.is_recorded(self.id) else "never"
+        await self._run_without_agent(self._host.rooms.attend(self), wanted)
+
+    async def _enter_conference(self, agent: AgentSettings) -> None:
+        """Comes into the conference with this agent, or begins to be it."""
+        host, leg, name = self._host, self.leg, self._agent or DEFAULT
+        if isinstance(leg, ConferenceLeg):
+            wanted = agent.record or host.config.recording.enabled
+            await self._run_without_agent(leg.until_closed(), wanted)
+            return
+        engines = host.agents.engines(agent, host.engines.of_new_calls())
+        if room := await host.rooms.conferences.enter(host, leg, name, agent, engines):
+            host.rooms.expect(self.id, Seat(room, self.id, "speak", "", False, leg.info.caller))
+            await self._attend()
+
+    async def _run_without_agent(self, until: Awaitable[object], recorded: Wanted) -> None:
+        """Keeps a call that has no conversation of its own."""
+        host, leg = self._host, self.leg
+        settings = host.config.recording.model_copy(update={"enabled": recorded})
         recording = self._recording = CallRecording(
             leg, host.records, settings, AgentSettings(), goes_on=True
         )
         recording.begin()
-        self.report(CallStarted(leg.heard_ms, MEMBER, "", "", **as_dict(leg.info)))
+        name = self._agent or DEFAULT
+        self.report(CallStarted(leg.heard_ms, name, "", "", **as_dict(leg.info)))
         try:
-            await host.rooms.attend(self)
+            await until
         finally:
             reason = leg.closed or End.OTHER_END_HUNG_UP
             self.report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))

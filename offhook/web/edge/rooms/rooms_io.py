@@ -32,6 +32,7 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.web.config.rooms import BEEP
 from offhook.web.config.rooms import Rooms as RoomSettings
+from offhook.web.edge.rooms.conferences_io import ConferenceLeg, Conferences
 from offhook.web.edge.rooms.requests import (
     AGENT,
     CALLER,
@@ -110,6 +111,7 @@ class Rooms:
         """By the ids of their calls."""
         self._seats: dict[str, Seat] = {}
         """By the ids of members' calls, from when they are begun until they end."""
+        self.conferences = Conferences()
         self._tasks = TaskSet()
 
     async def close(self) -> None:
@@ -131,7 +133,7 @@ class Rooms:
 
     def _check_line(self, call: RoomCall) -> None:
         """Raises RoomError."""
-        if not isinstance(call.leg, RtpLeg | CarrierLeg):
+        if not isinstance(call.leg, RtpLeg | CarrierLeg | ConferenceLeg):
             raise RoomError("a call without a line of sound has no members, and is none")
         if call.leg.closed is not None or not call.leg.connected:
             raise RoomError("the call is not connected")
@@ -221,7 +223,7 @@ class Rooms:
         """Return who is in a call, and who is on the way."""
         hosted = self._rooms.get(call.id)
         joined = [Member(CALLER, call.leg)] if hosted is None else hosted.room.members.values()
-        shown = [_shown(member) for member in joined]
+        shown = [_shown(one) for one in joined if not isinstance(one.leg, ConferenceLeg)]
         there = {member.leg.call_id for member in joined}
         shown += [
             _coming(call_id, seat)
@@ -357,6 +359,8 @@ class Rooms:
             del self._rooms[call.id]
             hosted.room.leave(CALLER)
             self._clock.replace(hosted.room, call.leg)
+            if isinstance(call.leg, ConferenceLeg):
+                call.leg.close(End.OTHER_END_HUNG_UP)
 
     def _end(self, hosted: _Hosted) -> None:
         """The room ends with its call."""
