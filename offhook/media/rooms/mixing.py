@@ -26,7 +26,7 @@ CEILING = 32000.0
 ATTACK_SAMPLES = 48
 """Within which the gain of a sum that would be larger is lowered: 2 ms at 24 kHz."""
 RELEASE = 0.02
-"""By how much the gain rises in 20 ms, to 1 within a second at most."""
+"""By how much the gain rises in 20 ms, so that it is 1 again within a second."""
 
 
 class Voice:

@@ -356,7 +356,7 @@ class MemberJoined:
     member_call: str
     """Id of the member's own call."""
     number: str = ""
-    """Number or address of the member, if it was called."""
+    """Number of a phone, or address of a browser."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ async def _say(leg: Leg, engines: Engines, text: str, *, goes_on: bool = False) 
                 leg.playout.write(speech.pcm)
             while not goes_on and leg.playout.queued and leg.closed is None:
                 await asyncio.sleep(PACKET_MS / 1000)
-    except (EngineError, TimeoutError, BufferError) as error:
+    except (EngineError, ValueError, TimeoutError, BufferError) as error:
         logger.warning("{}: nothing was said: {}", leg.call_id, error)
 
 

@@ -6,8 +6,8 @@ from hmac import compare_digest
 MAX_TRIES = 3
 """Tries of one call; then it is ended."""
 MAX_FAILURES = 20
-"""Wrong PINs of all callers within WINDOW_S after which none is right for the rest of it: a PIN of
-four digits lasts for three days against somebody who calls again and again."""
+"""Wrong PINs of all callers within WINDOW_S after which none is right for the rest of it. So a PIN
+of six digits lasts for months against somebody who calls again and again, one of four for days."""
 WINDOW_S = 600.0
 
 

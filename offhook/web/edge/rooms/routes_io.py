@@ -25,6 +25,7 @@ from offhook.web.edge.rooms.requests import (
     role_of,
 )
 from offhook.web.edge.rooms.rooms_io import RoomCall, Seat
+from offhook.web.http.access_io import peer_of
 
 
 async def listed(request: web.Request) -> web.Response:
@@ -37,13 +38,14 @@ async def joined(request: web.Request) -> web.Response:
     """POST /calls/{call}/members."""
     asked = parsed(MemberRequest, await request.read())
     edge, call = _call(request)
-    answer = await _admit(edge, call, asked)
+    answer = await _admit(edge, call, asked, peer_of(request))
     headers = {"Location": f"/calls/{call.id}/members/{answer['member']}"}
     return web.json_response(answer, status=201, headers=headers)
 
 
-async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest) -> dict[str, Any]:
-    """Raises RoomError, and whatever placing or answering a call does."""
+async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest, browser: str) -> dict[str, Any]:
+    """Lets a member in; `browser` is the address of one. Raises RoomError, and whatever placing or
+    answering a call does."""
     role, to = role_of(asked.role)
     edge.rooms.check(call, asked.name, to)
 
@@ -64,7 +66,7 @@ async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest) -> dict[str, 
         return {"member": taken.name, "call_id": placed.call_id, "state": "connecting"}
     check_offer(asked.sdp)
     leg = edge.browsers.leg(PeerLeg)
-    taken = seat(leg.call_id)
+    taken = seat(leg.call_id, browser)
     edge.rooms.expect(leg.call_id, taken)
     try:
         sdp = await edge.browsers.begin(leg, asked.sdp)

@@ -46,7 +46,7 @@ def with_doors(config: Config, phone: int = 0) -> Config:
     return config.model_copy(update={"sip": sip, "carriers": (carrier,)})
 
 
-class End_:
+class FarEnd:
     """One far end: what it hears, and a tone that it says while `says`."""
 
     def __init__(self, leg: Leg, hz: float) -> None:
@@ -84,7 +84,7 @@ def level(pcm: Pcm, hz: float, rate: int = RATE_IN) -> float:
     return float(20 * np.log10(found / PEAK + 1e-9))
 
 
-def who_hears_whom(ends: Mapping[str, End_], tones: Mapping[str, float]) -> dict[str, set[str]]:
+def who_hears_whom(ends: Mapping[str, FarEnd], tones: Mapping[str, float]) -> dict[str, set[str]]:
     """Whose tones each of them hears now."""
     return {
         name: {other for other, hz in tones.items() if end.level(hz) > FAINT_DB}
@@ -98,10 +98,10 @@ class Ends:
     def __init__(self, server: Served, stack: AsyncExitStack) -> None:
         self.server, self._stack = server, stack
         self.clock = PacketClock()
-        self.by_name: dict[str, End_] = {}
+        self.by_name: dict[str, FarEnd] = {}
 
-    def _add(self, name: str, leg: Leg, hz: float, *, clocked: bool = True) -> End_:
-        end = self.by_name[name] = End_(leg, hz)
+    def _add(self, name: str, leg: Leg, hz: float, *, clocked: bool = True) -> FarEnd:
+        end = self.by_name[name] = FarEnd(leg, hz)
         if clocked:
             self.clock.add(leg)
             self._stack.callback(self.clock.remove, leg)
@@ -127,7 +127,7 @@ class Ends:
         [call_id] = self.server.edge.calls.keys() - before
         return call_id
 
-    async def from_browser(self, call_id: str, name: str, hz: float, **fields: Any) -> End_:
+    async def from_browser(self, call_id: str, name: str, hz: float, **fields: Any) -> FarEnd:
         """Joins the room of a call from a browser, with the operator's key."""
         leg = CallerLeg(name)
         answer = await self.joins(call_id, name=name, sdp=await leg.offer(), **fields)
@@ -140,7 +140,7 @@ class Ends:
 
     async def dialled(
         self, call_id: str, name: str, hz: float, phone: "DeskPhone", **fields: Any
-    ) -> End_:
+    ) -> FarEnd:
         """Joins the room of a call by phone: it is called, and answers."""
         dial = {"to": "4711", "trunk": "desk"}
         await self.joins(call_id, name=name, dial=dial, **fields)

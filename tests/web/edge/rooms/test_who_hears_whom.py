@@ -14,8 +14,8 @@ from tests.web.edge.phones import TABLE, served
 from tests.web.edge.rooms.ends import (
     BLOCKS,
     DeskPhone,
-    End_,
     Ends,
+    FarEnd,
     desk_phone,
     level,
     sine,
@@ -28,7 +28,7 @@ HUMANS = {"caller": CALLER_HZ, "desk": DESK_HZ, "page": PAGE_HZ}
 ALL = {**HUMANS, "boss": BOSS_HZ, "agent": AGENT_HZ}
 
 
-class Agent(End_):
+class Agent(FarEnd):
     """A bot in place of the agent: an end of its own, on our side of the line."""
 
 
@@ -52,7 +52,7 @@ class Meeting:
         await self.ends.from_browser(self.call, "page", PAGE_HZ)
         await self.ends.from_browser(self.call, "boss", BOSS_HZ, role="listen")
 
-    def __getitem__(self, name: str) -> End_:
+    def __getitem__(self, name: str) -> FarEnd:
         return self.ends.by_name[name]
 
     async def who_hears_whom(self, *speaking: str) -> dict[str, set[str]]:
