@@ -230,8 +230,11 @@ class CarrierLeg(Leg):
 
     def use_mix(self, mixed: bool) -> None:
         """What was sent ahead is cleared: in the room it is played again."""
-        if self._out is not None:
-            self._out.cut() if mixed else self._out.restart()
+        if self._out is not None and mixed:
+            self._out.cut()
+            self._out.end_background()
+        elif self._out is not None:
+            self._out.restart()
         super().use_mix(mixed)
 
     @contextlib.contextmanager
@@ -240,7 +243,8 @@ class CarrierLeg(Leg):
             with super().playing(sound):
                 yield
         finally:
-            self.playout.flush()  # what the far end has of it
+            if self._out is not None:
+                self._out.end_background()
 
     def _send_messages(self, messages: Sequence[Message]) -> None:
         for message in messages:
