@@ -110,6 +110,41 @@ async def test_who_does_not_know_the_pin_is_sent_away(tmp_path: Path) -> None:
         assert rooms(ends) == []
 
 
+AGENT = """
+agent = "assistant"
+
+[agents.assistant]
+kind = "frontdesk"
+greeting = "Hello everybody."
+"""
+
+
+async def test_an_agent_takes_part(tmp_path: Path) -> None:
+    async with conference(tmp_path, AGENT) as ends:
+        await ends.by_sip("a", 450)
+        ends.by_name["a"].leg.send_dtmf("4711#")
+        await until_members(ends, 2)
+        assert [one["name"] for one in await members(ends)][-1] == "agent"
+        kept, [room] = ends.server.edge.records.kept, rooms(ends)
+        assert kept is not None
+        store = kept.store
+        await until(lambda: any("everybody" in e.get("text", "") for e in store.timeline(room)))
+        answer = await ends.server.client.delete(f"/calls/{room}")
+        assert answer.status == 200
+        await until(lambda: ends.by_name["a"].leg.closed)
+        await until(lambda: not ends.server.edge.calls)
+
+
+async def test_notes_are_made_without_an_agent_that_answers(tmp_path: Path) -> None:
+    async with conference(tmp_path, "notes = true\n") as ends:
+        await ends.by_sip("a", 450)
+        ends.by_name["a"].leg.send_dtmf("4711#")
+        await until_members(ends, 2)
+        live = ends.server.edge.calls[rooms(ends)[0]]
+        await until(lambda: live.has_started)
+        assert live.conversation is not None
+
+
 def test_a_pin_is_not_found_by_calling_again_and_again() -> None:
     guard = PinGuard()
     assert not any(guard.admits("4711", f"{n:04}", 0.0) for n in range(MAX_FAILURES))
