@@ -7,6 +7,7 @@ from pydantic import Field
 from offhook.web.config.section import Section
 
 MAX_NOTICE_CHARS = 500
+"""Maximum characters of a notice; a longer one is refused at the start."""
 BEEP = "beep"
 
 

@@ -14,7 +14,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegListener
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
-from offhook.pipeline.conversation.agents.kinds.conference import ConferenceSettings
+from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE, ConferenceSettings
 from offhook.pipeline.conversation.call_io import Engines
 from offhook.pipeline.speech.errors import EngineError
 from offhook.web.config.agents import Agent as AgentSettings
@@ -136,7 +136,7 @@ class Conferences:
         if current is not None and current.closed is None:
             return current.call_id
         leg = self._legs[name] = ConferenceLeg(host.new_id())
-        leg.info = CallInfo(edge="conference", called=name)
+        leg.info = CallInfo(edge=CONFERENCE.name, called=name)
         leg.connect()
         host.begin(host.hold(leg, settings.agent or name))
         await asyncio.sleep(0)  # it is on the clock from its first step on

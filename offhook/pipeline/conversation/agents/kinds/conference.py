@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
 
 MAX_PROMPT_CHARS = 500
+"""Maximum characters of what is said at the door; more is refused at the start."""
 
 
 class ConferenceSettings(BaseModel):
