@@ -7,7 +7,7 @@ call, and so do its members, but for calls that were brought in: these go on wit
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pipecat.frames.frames import LLMRunFrame
@@ -140,9 +140,14 @@ class Rooms:
         if (seat := self._seats.get(call.id)) is not None:
             raise RoomError(f"the call is a member of {seat.room}")
 
-    def expect(self, call_id: str, seat: Seat) -> None:
-        """A call that is being connected is to be a member: no agent answers it."""
+    def expect(self, call_id: str, seat: Seat) -> Seat:
+        """A call that is being connected is to be a member: no agent answers it. Returns its seat,
+        under its id if another has come by the name meanwhile."""
+        taken = {(one.room, one.name) for one in self._seats.values()}
+        if (seat.room, seat.name) in taken:
+            seat = replace(seat, name=call_id)
         self._seats[call_id] = seat
+        return seat
 
     def expects(self, call_id: str) -> bool:
         """Whether a call is a member, or to be one."""
@@ -194,7 +199,8 @@ class Rooms:
         """Have all members hear that somebody who speaks has joined or left."""
         if self._settings().announce == BEEP:
             for member in hosted.room.members.values():
-                member.notices.write(sound_of(tones))
+                if member.on_hold is None:
+                    member.notices.write(sound_of(tones))
 
     def _notify(self, hosted: _Hosted) -> None:
         """Have the caller hear that somebody listens, where the operator wants that."""

@@ -61,13 +61,11 @@ async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest, browser: str)
         return {"member": taken.name, "call_id": other.id, "state": "joined"}
     if asked.dial is not None:
         placed = await dial(edge, asked.dial)
-        taken = seat(placed.call_id, asked.dial.to)
-        edge.rooms.expect(placed.call_id, taken)
+        taken = edge.rooms.expect(placed.call_id, seat(placed.call_id, asked.dial.to))
         return {"member": taken.name, "call_id": placed.call_id, "state": "connecting"}
     check_offer(asked.sdp)
     leg = edge.browsers.leg(PeerLeg)
-    taken = seat(leg.call_id, browser)
-    edge.rooms.expect(leg.call_id, taken)
+    taken = edge.rooms.expect(leg.call_id, seat(leg.call_id, browser))
     try:
         sdp = await edge.browsers.begin(leg, asked.sdp)
     except BaseException:
@@ -86,9 +84,11 @@ async def changed(request: web.Request) -> web.Response:
 async def dismissed(request: web.Request) -> web.Response:
     """DELETE /calls/{call}/members/{member}."""
     edge, call = _call(request)
-    if call_id := edge.rooms.dismiss(call, request.match_info["member"]):
+    name = request.match_info["member"]
+    if call_id := edge.rooms.dismiss(call, name):
         await end_call(edge, found(edge, call_id))
-    return web.json_response({"call_id": call.id, "members": edge.rooms.members(call)})
+    others = [member for member in edge.rooms.members(call) if member["name"] != name]
+    return web.json_response({"call_id": call.id, "members": others})
 
 
 async def instructed(request: web.Request) -> web.Response:
