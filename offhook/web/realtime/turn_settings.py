@@ -1,6 +1,7 @@
 """Turn detection of a Realtime session as the settings of our own turn detection."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.web.realtime.protocol.conversation_session import (
@@ -64,7 +65,7 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
             return EAGERNESS[eagerness]
         case ConversationVad(silence_duration_ms=silence):
             waits = PATIENCE if silence == USUAL_SILENCE_MS else dict.fromkeys(PATIENCE, silence)
-            return TurnSettings(
+            settings = TurnSettings(
                 ask_end_times=0,
                 end_answer=silence,
                 end_silence=silence,
@@ -77,6 +78,6 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
                 interrupt_speech=VOICE_INTERRUPTS_MS,
                 interrupt_agreement=VOICE_INTERRUPTS_MS,
                 finish_unsure_after=min(TurnSettings.finish_unsure_after, silence),
-                **waits,
             )
+            return replace(settings, **waits)
     return usual
