@@ -1,8 +1,5 @@
 """Turn detection of a Realtime session as the settings of our own turn detection."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.web.realtime.protocol.conversation_session import (
     ConversationSemanticVad,
@@ -45,13 +42,6 @@ VOICE_INTERRUPTS_MS = 200
 """Speech over the agent that interrupts it with server_vad, whatever its words: most coughs are
 shorter, or no speech to the detector."""
 USUAL_SILENCE_MS = ConversationVad(type="server_vad").silence_duration_ms
-PATIENCE: Mapping[str, int] = {
-    "end_silence_listing": TurnSettings.end_silence_listing,
-    "end_silence_dictating": TurnSettings.end_silence_dictating,
-    "end_silence_dangling": TurnSettings.end_silence_dangling,
-    "end_silence_searching": TurnSettings.end_silence_searching,
-}
-"""Silences in ms that end turns whose words say that more follows."""
 
 
 def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnSettings:
@@ -64,8 +54,9 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
         case ConversationSemanticVad(eagerness=eagerness):
             return EAGERNESS[eagerness]
         case ConversationVad(silence_duration_ms=silence):
-            waits = PATIENCE if silence == USUAL_SILENCE_MS else dict.fromkeys(PATIENCE, silence)
-            settings = TurnSettings(
+            patient = silence == USUAL_SILENCE_MS
+            more = TurnSettings.end_silence_dictating if patient else silence
+            return TurnSettings(
                 ask_end_times=0,
                 end_answer=silence,
                 end_silence=silence,
@@ -74,10 +65,13 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
                 end_silence_hesitant=silence,
                 answer_open=0,
                 answer_hesitant=0,
+                end_silence_listing=TurnSettings.end_silence_listing if patient else silence,
+                end_silence_dictating=more,
+                end_silence_dangling=more,
+                end_silence_searching=TurnSettings.end_silence_searching if patient else silence,
                 end_silence_learned=0,
                 interrupt_speech=VOICE_INTERRUPTS_MS,
                 interrupt_agreement=VOICE_INTERRUPTS_MS,
                 finish_unsure_after=min(TurnSettings.finish_unsure_after, silence),
             )
-            return replace(settings, **waits)
     return usual
