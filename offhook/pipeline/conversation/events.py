@@ -345,6 +345,25 @@ class CallTransferred:
 
 
 @dataclass(frozen=True)
+class ParticipantsKnown:
+    """Who takes part in a call that is recorded for another system, as that says now."""
+
+    at_ms: int
+    participants: tuple[dict[str, str], ...]
+    """Each with `number` and `name`."""
+
+
+@dataclass(frozen=True)
+class WordsMissing:
+    """What one side of a recorded call says is not recognized from now on; its sound is
+    recorded."""
+
+    at_ms: int
+    side: Literal["caller", "called"]
+    cause: str
+
+
+@dataclass(frozen=True)
 class CallEnded:
     at_ms: int
     reason: EndReason
@@ -385,5 +404,7 @@ Event = (
     | RecordingStopped
     | TransferFailed
     | CallTransferred
+    | ParticipantsKnown
+    | WordsMissing
     | CallEnded
 )

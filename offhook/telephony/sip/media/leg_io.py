@@ -79,9 +79,10 @@ class SipLeg(RtpLeg):
 
     # --- offer and answer ---
 
-    async def bind(self, saved: SavedMedia | None = None) -> None:
+    async def bind(self, saved: SavedMedia | None = None, wanted: Direction = "sendrecv") -> None:
         """Open the ports, before anything else. `saved` are the media of another server's call that
-        the next offer continues. Raises NoPorts and, for `saved`, SdpError or NotAcceptable."""
+        the next offer continues, `wanted` is the direction of our answers. Raises NoPorts and, for
+        `saved`, SdpError or NotAcceptable."""
         sockets = await self._transport.bind(self._ports)
         self.negotiation = MediaNegotiation(
             self._settings,
@@ -90,6 +91,7 @@ class SipLeg(RtpLeg):
             sockets.rtcp_port,
             session_id=random.getrandbits(62),
             fingerprint=local_fingerprint() if self._settings.dtls else "",
+            wanted=wanted,
         )
         if saved is not None:
             self.negotiation.restore(saved)
@@ -110,6 +112,10 @@ class SipLeg(RtpLeg):
         NotAcceptable."""
         self.negotiation.accept(sdp)
         self._apply(monotonic())
+
+    def rollback(self) -> None:
+        """Withdraw our offer, which was refused."""
+        self.negotiation.rollback()
 
     def _apply(self, now: float) -> None:
         plan, before = self.negotiation.plan, self._transport.plan

@@ -109,7 +109,8 @@ class MediaNegotiation:
 
     `address`, `port` and `rtcp_port` are where we receive, as the far end should see them;
     `fingerprint` is the value of our a=fingerprint line, "" without DTLS; `make_key(n)` returns n
-    random bytes. Methods that raise change nothing.
+    random bytes; `wanted` is the direction that our answers want. Methods that raise change
+    nothing.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class MediaNegotiation:
         session_id: int,
         fingerprint: str = "",
         make_key: Callable[[int], bytes] = os.urandom,
+        wanted: Direction = "sendrecv",
     ) -> None:
         self._settings = settings
         self._address = self._origin = address
@@ -133,7 +135,7 @@ class MediaNegotiation:
         self._session_id = session_id
         self._version = 0
         self._sent: tuple[Media, ...] = ()
-        self._agreed = _Agreed(codecs=settings.codecs)
+        self._agreed = _Agreed(wanted=wanted, codecs=settings.codecs)
         self._offered: _Agreed | None = None
 
     @property

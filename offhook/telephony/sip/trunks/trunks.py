@@ -142,6 +142,8 @@ class Trunk:
     """What is done about who answers the calls that we place here, if the one who places a call
     does not say: nothing, the agent is told, or a message is left on a machine. By default as the
     agent has it."""
+    siprec: bool = False
+    """Whether the far end may send us its calls to record (SIPREC, RFC 7866)."""
     max_calls: int = 0
     """Limit of this trunk's calls, inbound and outbound, beyond which inbound ones get 503 with
     Retry-After and outbound ones fail; 0 for only the global limit."""
