@@ -72,7 +72,7 @@ class RecordingClient:
             ended = direction == "ended"
             port, way = (0, "inactive") if ended else (line.port, direction)
             streams.append((port, str(number), way))
-        return described(*streams)
+        return described(*streams, formats=str(self.lines[0].payload_type))
 
     def ask(self, method: str, body: tuple[str, bytes], *headers: tuple[str, str]) -> Request:
         """Send a request with this body."""
@@ -123,7 +123,10 @@ class RecordingClient:
         for start in range(0, len(narrow) - 479, 480):
             payload = line._encoder.encode(narrow[start : start + 480])
             line.number, line.timestamp = line.number + 1, line.timestamp + 160
-            packets.append(RtpPacket(0, line.number & 0xFFFF, line.timestamp, line.ssrc, payload))
+            number = line.number & 0xFFFF
+            packets.append(
+                RtpPacket(line.payload_type, number, line.timestamp, line.ssrc, payload)
+            )
         await line.sends(packets)
 
     async def say_both(self, first: Pcm, second: Pcm) -> None:
@@ -131,8 +134,11 @@ class RecordingClient:
 
 
 @asynccontextmanager
-async def recording_client(sip: SipEndpoint, streams: int = 2) -> AsyncIterator[RecordingClient]:
+async def recording_client(
+    sip: SipEndpoint, streams: int = 2, codec: str = "g722", payload_type: int = 9
+) -> AsyncIterator[RecordingClient]:
     """One that has not begun."""
     async with udp_peer(sip) as peer:
         with ExitStack() as stack:
-            yield RecordingClient(peer, [stack.enter_context(sound()) for _ in range(streams)])
+            lines = [stack.enter_context(sound(codec, payload_type)) for _ in range(streams)]
+            yield RecordingClient(peer, lines)
