@@ -220,7 +220,7 @@ class SipCall:
             case MetadataReceived(metadata):
                 if isinstance(self.leg, RecordedLeg):
                     self.leg.update(metadata)
-                    self.describe_recorded()
+                    describe_recorded(self)
             case Dtmf(digit):
                 if self.leg is not None:
                     self.leg.receive_digit(digit)
@@ -271,16 +271,10 @@ class SipCall:
         if isinstance(self.leg, RecordedLeg):
             assert sdp is not None  # else it was answered at once
             await answer_recorded_offer(session, self.leg, sdp)
-            self.describe_recorded()
+            describe_recorded(self)
         else:
             await answer_webrtc_offer(session, self.leg, sdp)
         self._endpoint.session_changed(session)
-
-    def describe_recorded(self) -> None:
-        """Take whom the recorded call is between from what its client says of it."""
-        leg = self.leg
-        if isinstance(leg, RecordedLeg):
-            self.info = leg.info = recorded_info(self.info, leg.metadata, leg.labels)
 
     def offer(
         self,
@@ -372,3 +366,10 @@ class SipCall:
         if self.leg is not None:
             self.leg.transfer_by = None
         self.set_state("ended", 0, self.reason or self.abandoned)
+
+
+def describe_recorded(call: SipCall) -> None:
+    """Take whom a recorded call is between from what its client says of it."""
+    leg = call.leg
+    if isinstance(leg, RecordedLeg):
+        call.info = leg.info = recorded_info(call.info, leg.metadata, leg.labels)

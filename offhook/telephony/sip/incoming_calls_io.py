@@ -9,7 +9,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, NoPorts
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import Decision
-from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.call_io import SipCall, describe_recorded
 from offhook.telephony.sip.calls_io import Host, SipCalls
 from offhook.telephony.sip.dial_plan import incoming_info
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -18,10 +18,10 @@ from offhook.telephony.sip.media.offer_answer import wants_ice
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import sdp_of
+from offhook.telephony.sip.messages.recording_metadata import metadata_of
 from offhook.telephony.sip.offers_io import ANSWER_TIMEOUT_S, webrtc
 from offhook.telephony.sip.sessions.ending import reason_header, shown
 from offhook.telephony.sip.sessions.session import Session
-from offhook.telephony.sip.siprec.metadata import metadata_of
 from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 from offhook.telephony.sip.siprec.recorded_streams import offered_streams
 from offhook.telephony.sip.siprec.recording_session import recorded_info
@@ -210,7 +210,7 @@ class IncomingCalls:
         leg.metadata = metadata_of(event.request)
         call.use_leg(leg)
         answer = await leg.answer(sdp)
-        call.describe_recorded()
+        describe_recorded(call)
         return answer
 
     def _refuse(

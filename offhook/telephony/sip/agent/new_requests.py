@@ -6,12 +6,12 @@ from offhook.telephony.sip.admission.access_policy import HeaderLines, Refusal
 from offhook.telephony.sip.agent.session_routes import SessionRoutes
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.messages.recording_metadata import CONTENT_TYPE
 from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, KNOWN
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_route import SessionRoute
 from offhook.telephony.sip.sessions.session_table import OVER, SessionState
-from offhook.telephony.sip.siprec.metadata import CONTENT_TYPE
 
 EXTENSIONS = ("100rel", "timer", "replaces")
 

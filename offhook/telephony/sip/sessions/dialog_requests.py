@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.media.media_plan import warning
 from offhook.telephony.sip.messages.message import Request, Response, respond, sdp_of
+from offhook.telephony.sip.messages.recording_metadata import MetadataError, metadata_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog import Dialog
 from offhook.telephony.sip.sessions.session_events import SessionCore, SessionSettings
-from offhook.telephony.sip.siprec.metadata import MetadataError, metadata_of
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 
 HeaderLines = Sequence[tuple[str, str]]

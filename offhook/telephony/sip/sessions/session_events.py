@@ -8,8 +8,8 @@ from typing import Protocol
 
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.messages.message import Request, Response
+from offhook.telephony.sip.messages.recording_metadata import Metadata
 from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.siprec.metadata import Metadata
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 
 

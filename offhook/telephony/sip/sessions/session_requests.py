@@ -3,6 +3,7 @@
 from offhook.media.end_reason import End
 from offhook.telephony.sip.messages.info import DTMF, DTMF_RELAY, TELEPHONE_EVENT, key_of
 from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.messages.recording_metadata import metadata_of
 from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, request_error
 from offhook.telephony.sip.sessions.ending import reason_text
 from offhook.telephony.sip.sessions.offers import Place
@@ -10,7 +11,6 @@ from offhook.telephony.sip.sessions.session_events import Dtmf, MetadataReceived
 from offhook.telephony.sip.sessions.session_lifecycle import SessionLifecycle
 from offhook.telephony.sip.sessions.session_responses import LATE_METHODS
 from offhook.telephony.sip.sessions.session_table import OVER, Event, SessionState
-from offhook.telephony.sip.siprec.metadata import metadata_of
 from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
 

@@ -20,8 +20,8 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import NotAcceptable
 from offhook.telephony.sip.media.offer_answer import Direction
+from offhook.telephony.sip.messages.recording_metadata import Metadata
 from offhook.telephony.sip.messages.sdp import Media, SdpError
-from offhook.telephony.sip.siprec.metadata import Metadata
 from offhook.telephony.sip.siprec.recorded_streams import (
     LIVE,
     TABLE,
@@ -51,7 +51,7 @@ class RecordedStream:
     heard: Pcm = field(default_factory=lambda: _SILENCE)
     """What was received in this tick."""
 
-    def hear(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+    def receive(self, heard: Pcm, said: Pcm | None, now: float) -> None:
         """Take what its leg has received in a tick."""
         self.heard = heard
 
@@ -87,12 +87,9 @@ class RecordedLeg(Leg):
         """Returns the labels of the audio streams, the caller's first."""
         return tuple(stream.label for stream in self.streams)
 
-    def is_callers(self, stream: RecordedStream) -> bool:
-        """Return whether it is the stream of the caller's side: the first audio."""
-        return stream is self._first
-
     @property
-    def _first(self) -> RecordedStream | None:
+    def first(self) -> RecordedStream | None:
+        """Returns the stream of the caller's side: the first audio."""
         return next(iter(self.streams), None)
 
     # --- offer and answer ---
@@ -142,7 +139,7 @@ class RecordedLeg(Leg):
             await leg.hang_up(self.closed)
             raise NotAcceptable(304, "the call is over")
         leg.listener = StreamKeys(self)
-        leg.listen(stream.hear)
+        leg.listen(stream.receive)
         stream.leg, stream.heard = leg, _SILENCE
 
     async def _close_stream(self, stream: RecordedStream) -> None:
@@ -202,20 +199,16 @@ class RecordedLeg(Leg):
         for leg in self.live:
             leg.receive_tick(now)
             leg.send_tick(now)  # reports on what was received
-        return self._first.heard if self._first is not None else _SILENCE
+        return self.first.heard if self.first is not None else _SILENCE
 
     def _next_packet(self) -> Pcm | None:
-        others = [s.heard for s in self.streams if s is not self._first and s.leg is not None]
+        others = [s.heard for s in self.streams if s is not self.first and s.leg is not None]
         return self._said.process(_mixed(others))
 
     def _send(self, said: Pcm | None, now: float) -> None:
         """Send nothing."""
 
     # --- status ---
-
-    @property
-    def waits(self) -> bool:
-        return all(leg.waits for leg in self.live)
 
     @property
     def codec(self) -> str:

@@ -99,13 +99,13 @@ def offered_streams(offer: str) -> list[OfferedStream]:
             raise SdpError(f"two streams have the label {label[:40]!r}")
         labels.add(label)
         audio += media.kind == "audio" and media.port > 0
-        says = _said_of(media) if audio <= MAX_STREAMS else StreamEvent.ENDS
+        says = _event_of(media) if audio <= MAX_STREAMS else StreamEvent.ENDS
         alone = str(replace(description, media=(written,)))
         streams.append(OfferedStream(index, media, label, says, alone))
     return streams
 
 
-def _said_of(media: Media) -> StreamEvent:
+def _event_of(media: Media) -> StreamEvent:
     if media.kind != "audio" or not media.port:
         return StreamEvent.ENDS
     sends = media.direction in ("sendonly", "sendrecv")

@@ -5,8 +5,8 @@ from dataclasses import replace
 from offhook.media.leg import CallInfo
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.multipart import part_of
+from offhook.telephony.sip.messages.recording_metadata import CONTENT_TYPE, Metadata, Participant
 from offhook.telephony.sip.sessions.ending import shown
-from offhook.telephony.sip.siprec.metadata import CONTENT_TYPE, Metadata, Participant
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 MAX_LISTED = 20

@@ -115,7 +115,7 @@ class RecordedSides(LegListener):
         """Listens to the streams that have come, not to those that are gone, and tells who takes
         part if that has changed."""
         leg = self._leg
-        live = {s.leg: leg.is_callers(s) for s in leg.streams if s.leg is not None}
+        live = {s.leg: s is leg.first for s in leg.streams if s.leg is not None}
         for gone in self._listening.keys() - live.keys():
             self._listening.pop(gone).set()
         if self._engines is not None:

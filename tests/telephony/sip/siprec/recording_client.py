@@ -124,9 +124,7 @@ class RecordingClient:
             payload = line._encoder.encode(narrow[start : start + 480])
             line.number, line.timestamp = line.number + 1, line.timestamp + 160
             number = line.number & 0xFFFF
-            packets.append(
-                RtpPacket(line.payload_type, number, line.timestamp, line.ssrc, payload)
-            )
+            packets.append(RtpPacket(line.payload_type, number, line.timestamp, line.ssrc, payload))
         await line.sends(packets)
 
     async def say_both(self, first: Pcm, second: Pcm) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.telephony.sip.siprec.metadata import (
+from offhook.telephony.sip.messages.recording_metadata import (
     MAX_DEPTH,
     MAX_ELEMENTS,
     MAX_KNOWN,
