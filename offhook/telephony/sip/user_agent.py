@@ -339,21 +339,18 @@ class UserAgent:
                     route.follow(request, flow)
                 self._process_session(route)
             return
-        error = new_request_error(request, recorder=self._may_record(request, flow))
+        recorder = _may_record(self.access.trunk_of(request, flow))
+        error = new_request_error(request, recorder=recorder)
         fault = Refusal(482) if transaction.merged else error
         if fault is not None:
             self._sender.reply(transaction, fault.status, now, fault.headers)
         else:
             self._start_incoming(transaction, request, flow, now)
 
-    def _may_record(self, request: Request, flow: Flow) -> bool:
-        trunk = self.access.trunk_of(request, flow)
-        return trunk is not None and trunk.siprec
-
     def _respond_at_once(self, request: Request, flow: Flow) -> None:
         """Respond to a request that starts nothing, without a transaction: a retransmission gets
         the same response. So nobody can fill the table with queries and leave no room for calls."""
-        recorder = self._may_record(request, flow)
+        recorder = _may_record(self.access.trunk_of(request, flow))
         fault = new_request_error(request, recorder=recorder)
         if fault is None and request.method != "OPTIONS":
             fault = Refusal(481)
@@ -416,6 +413,10 @@ class UserAgent:
         while (event := session.next_event()) is not None:
             self._events.append(SessionHappened(session, event))
         self.routes.update(route)
+
+
+def _may_record(trunk: Trunk | None) -> bool:
+    return trunk is not None and trunk.siprec
 
 
 def _session_settings(
