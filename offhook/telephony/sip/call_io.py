@@ -210,7 +210,9 @@ class SipCall:
                     self._endpoint.media_changed(self)
                 self.offers.accepted()
             case OfferRefused(status, reason):
-                if isinstance(self.leg, SdpLeg):
+                if isinstance(self.leg, SipLeg):
+                    self.leg.negotiation.rollback()
+                elif isinstance(self.leg, RecordedLeg):
                     self.leg.rollback()
                 self.offers.refused(f"the offer was rejected: {status} {reason}")
             case RefreshDue():

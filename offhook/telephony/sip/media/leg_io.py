@@ -113,10 +113,6 @@ class SipLeg(RtpLeg):
         self.negotiation.accept(sdp)
         self._apply(monotonic())
 
-    def rollback(self) -> None:
-        """Withdraw our offer, which was refused."""
-        self.negotiation.rollback()
-
     def _apply(self, now: float) -> None:
         plan, before = self.negotiation.plan, self._transport.plan
         assert plan is not None  # an exchange was completed
