@@ -79,10 +79,9 @@ class SipLeg(RtpLeg):
 
     # --- offer and answer ---
 
-    async def bind(self, saved: SavedMedia | None = None, wanted: Direction = "sendrecv") -> None:
+    async def bind(self, saved: SavedMedia | None = None) -> None:
         """Open the ports, before anything else. `saved` are the media of another server's call that
-        the next offer continues, `wanted` is the direction of our answers. Raises NoPorts and, for
-        `saved`, SdpError or NotAcceptable."""
+        the next offer continues. Raises NoPorts and, for `saved`, SdpError or NotAcceptable."""
         sockets = await self._transport.bind(self._ports)
         self.negotiation = MediaNegotiation(
             self._settings,
@@ -91,7 +90,6 @@ class SipLeg(RtpLeg):
             sockets.rtcp_port,
             session_id=random.getrandbits(62),
             fingerprint=local_fingerprint() if self._settings.dtls else "",
-            wanted=wanted,
         )
         if saved is not None:
             self.negotiation.restore(saved)

@@ -109,8 +109,7 @@ class MediaNegotiation:
 
     `address`, `port` and `rtcp_port` are where we receive, as the far end should see them;
     `fingerprint` is the value of our a=fingerprint line, "" without DTLS; `make_key(n)` returns n
-    random bytes; `wanted` is the direction that our answers want. Methods that raise change
-    nothing.
+    random bytes. Methods that raise change nothing.
     """
 
     def __init__(
@@ -122,7 +121,6 @@ class MediaNegotiation:
         session_id: int,
         fingerprint: str = "",
         make_key: Callable[[int], bytes] = os.urandom,
-        wanted: Direction = "sendrecv",
     ) -> None:
         self._settings = settings
         self._address = self._origin = address
@@ -135,7 +133,7 @@ class MediaNegotiation:
         self._session_id = session_id
         self._version = 0
         self._sent: tuple[Media, ...] = ()
-        self._agreed = _Agreed(wanted=wanted, codecs=settings.codecs)
+        self._agreed = _Agreed(codecs=settings.codecs)
         self._offered: _Agreed | None = None
 
     @property
@@ -153,6 +151,10 @@ class MediaNegotiation:
         """Profiles our first offer may use, in the order to try; none once media are negotiated,
         since later offers keep the profile."""
         return () if self._agreed.local else self._keying.profiles
+
+    def only_receive(self) -> None:
+        """Have our answers from now on leave sending to the far end."""
+        self._agreed = replace(self._agreed, wanted="recvonly")
 
     def offer(self, direction: Direction = "sendrecv", profile: Profile | None = None) -> str:
         """Return our offer with everything we support; payload types, keys and order of the call

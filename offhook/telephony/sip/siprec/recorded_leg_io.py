@@ -134,7 +134,8 @@ class RecordedLeg(Leg):
 
     async def _open_stream(self, stream: RecordedStream) -> None:
         leg = self._make_leg()
-        await leg.bind(wanted="recvonly")
+        await leg.bind()
+        leg.negotiation.only_receive()
         if self.closed is not None:  # meanwhile
             await leg.hang_up(self.closed)
             raise NotAcceptable(304, "the call is over")
