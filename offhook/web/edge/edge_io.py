@@ -258,8 +258,7 @@ class Edge:
     # --- admission ---
 
     def default_agent_name(self) -> dict[str, str] | None:
-        """Returns the agent and the engines of calls as shown to callers before one; None while
-        loading."""
+        """Returns agent and engines as shown to callers before a call; None while loading."""
         if not self.ready:
             return None
         if self.bot is not None:
