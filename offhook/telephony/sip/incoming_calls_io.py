@@ -26,7 +26,7 @@ from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 from offhook.telephony.sip.siprec.recorded_streams import offered_streams
 from offhook.telephony.sip.siprec.recording_session import recorded_info
 from offhook.telephony.sip.stack_io import SipStack
-from offhook.telephony.sip.trunks.trunks import route
+from offhook.telephony.sip.trunks.routes import Route, route
 from offhook.telephony.sip.user_agent import CallReceived
 
 RETRY_AFTER_S = 10
@@ -62,9 +62,9 @@ class IncomingCalls:
             return
         call = self._calls.new(event.trunk, self._info(event))
         self._calls.adopt(call, event.session)
-        agent = self._agent_for(call.info)
-        call.agent = agent or ""
-        admitted = self._admit(call, event, agent)
+        found = self._route_of(call.info)
+        call.agent = found.agent if found is not None else ""
+        admitted = self._admit(call, event, found)
         self._tasks.spawn(self._run(call, event, admitted), f"sip call {call.call_id}")
 
     def _info(self, event: CallReceived) -> CallInfo:
@@ -88,7 +88,7 @@ class IncomingCalls:
             if decision is not None:
                 if not await self._ring_until(call, event.session, decision):
                     return
-                if not self._admit(call, event, call.agent):  # others came meanwhile
+                if not self._admit(call, event, Route(call.agent)):  # others came meanwhile
                     return
             if await self._accept(call, event):
                 self._calls.hooks.on_setup(monotonic() - call.history.began.at)
@@ -103,11 +103,11 @@ class IncomingCalls:
 
     # --- admission ---
 
-    def _admit(self, call: SipCall, event: CallReceived, agent: str | None) -> bool:
-        """Refuse the call if there is no agent or no capacity for it."""
+    def _admit(self, call: SipCall, event: CallReceived, found: Route | None) -> bool:
+        """Refuse the call if its route says so, or if there is no route or no capacity for it."""
         session = event.session
-        if agent is None:
-            session.refuse(404, "", monotonic())
+        if found is None or found.refuse:
+            session.refuse(404 if found is None else found.refuse, "", monotonic())
         elif self._calls.closing:
             self._refuse_busy(call, session, "draining")
         elif busy := self._calls.busy_reason(call.trunk, 1):
@@ -134,13 +134,11 @@ class IncomingCalls:
         headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
         session.refuse(503, "", monotonic(), headers=headers)
 
-    def _agent_for(self, info: CallInfo) -> str | None:
-        """Return the agent for the call; "" for the default, None if no route matches."""
+    def _route_of(self, info: CallInfo) -> Route | None:
+        """Return the route of the call: the default agent's if there are none, None if none
+        matches."""
         routes = self._stack.settings.routes
-        if not routes:
-            return ""
-        found = route(routes, info)
-        return None if found is None else found.agent
+        return route(routes, info, self._calls.hooks.conditions) if routes else Route()
 
     # --- the answer ---
 
