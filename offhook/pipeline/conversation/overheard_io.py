@@ -12,7 +12,7 @@ from offhook.pipeline.conversation.turns.turn import TurnState
 from offhook.pipeline.conversation.turns.user_turn_io import UserTurnController
 from offhook.pipeline.speech.recognizer import RecognizerStream
 
-LAST_WORDS_S = 5.0
+LAST_WORDS_S = 10.0
 """Time limit in s for the words that were still being spoken or recognized when the call ended;
 then they are missing from it."""
 _SPOKEN = (TurnState.HEARING, TurnState.ENDING, TurnState.SUSPECTED, TurnState.JUDGING)
