@@ -1,5 +1,5 @@
-"""Servers and recognizers that tests start are forked from a process that has imported what they are
-made of, or has loaded their model, which takes longer than most tests.
+"""Servers and recognizers that tests start are forked from a process that has imported what they
+are made of, or has loaded their model, which takes longer than most tests.
 
 `subprocess.Popen` of their commands asks that process for a child, which becomes our own and
 starts the command as Python would. Where anything else about it is unusual, it is started as
