@@ -54,7 +54,8 @@ class CallInfo:
     """Who calls whom, and how the call arrived."""
 
     edge: str = "webrtc"
-    direction: Literal["inbound", "outbound"] = "inbound"
+    direction: Literal["inbound", "outbound", "recorded"] = "inbound"
+    """"recorded": others talk, and we record them."""
     caller: str = ""
     """Caller's number or address; empty if withheld or unknown."""
     caller_name: str = ""

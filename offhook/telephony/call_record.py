@@ -35,7 +35,7 @@ class CallRecord:
     """"sip", or the carrier's provider."""
     remote_call_id: str
     """The other side's id: the SIP Call-ID, or a carrier's id of the call."""
-    direction: Literal["inbound", "outbound"]
+    direction: Literal["inbound", "outbound", "recorded"]
     started: str
     """When the INVITE, or the carrier's request, was received or sent."""
     ended: str

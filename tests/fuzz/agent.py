@@ -25,8 +25,9 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import MessageError, Request, parse_message, respond
 from offhook.telephony.sip.network.next_hops import MAX_LOCATED, MAX_LOOKUPS
 from offhook.telephony.sip.trunks.registration import Registration
+from offhook.telephony.sip.trunks.routes import Route
 from offhook.telephony.sip.trunks.server_choice import MAX_TARGETS
-from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from tests.fuzz.damage import damage, twist
 from tests.fuzz.desk import Desk
 from tests.fuzz.leftovers import SHARED, sizes

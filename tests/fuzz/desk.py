@@ -36,7 +36,8 @@ from offhook.telephony.sip.sessions.session_events import (
     RefreshDue,
     SessionEvent,
 )
-from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, route
+from offhook.telephony.sip.trunks.routes import route
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.trunks.upkeep import TrunkChanged
 from offhook.telephony.sip.user_agent import CallReceived, Locate, SessionHappened, UserAgentEvent
 from tests.fuzz.network import Network, way

@@ -400,6 +400,25 @@ class AgentInstructed:
 
 
 @dataclass(frozen=True)
+class ParticipantsKnown:
+    """Who takes part in a call that is recorded for another system, as that says now."""
+
+    at_ms: int
+    participants: tuple[dict[str, str], ...]
+    """Each with `number` and `name`."""
+
+
+@dataclass(frozen=True)
+class WordsMissing:
+    """What one side of a recorded call says is not recognized from now on; its sound is
+    recorded."""
+
+    at_ms: int
+    side: Literal["caller", "called"]
+    cause: str
+
+
+@dataclass(frozen=True)
 class CallEnded:
     at_ms: int
     reason: EndReason
@@ -446,5 +465,7 @@ Event = (
     | AgentLeft
     | AgentReturned
     | AgentInstructed
+    | ParticipantsKnown
+    | WordsMissing
     | CallEnded
 )

@@ -30,7 +30,9 @@ from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.offers_io import (
     OFFER_TIMEOUT_S,
     OurOffers,
+    SdpLeg,
     answer_offer,
+    answer_recorded_offer,
     answer_webrtc_offer,
 )
 from offhook.telephony.sip.sessions.ending import shown
@@ -41,6 +43,7 @@ from offhook.telephony.sip.sessions.session_events import (
     Confirmed,
     Dtmf,
     Ended,
+    MetadataReceived,
     OfferReceived,
     OfferRefused,
     Progress,
@@ -49,6 +52,8 @@ from offhook.telephony.sip.sessions.session_events import (
     RefreshDue,
     SessionEvent,
 )
+from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
+from offhook.telephony.sip.siprec.recording_session import recorded_info
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 
@@ -158,7 +163,7 @@ class SipCall:
         leg.info, leg.answer_status = self.info, self.answer_status
         if isinstance(leg, SipLeg):
             leg.control = self
-        else:
+        elif not isinstance(leg, RecordedLeg):
             leg.transfer_by = self.transfer
 
     # --- session events ---
@@ -193,25 +198,31 @@ class SipCall:
             case Answered(sdp):
                 self._answered(event, sdp)
             case Confirmed(sdp):
-                if isinstance(self.leg, SipLeg):
+                if isinstance(self.leg, SdpLeg):
                     if sdp is not None:
                         self.leg.accept(sdp)
                     self.leg.connect()
             case OfferReceived(sdp):
                 self._receive_offer(session, sdp)
             case AnswerReceived(sdp):
-                if isinstance(self.leg, SipLeg):
+                if isinstance(self.leg, SdpLeg):
                     self.leg.accept(sdp)
                     self._endpoint.media_changed(self)
                 self.offers.accepted()
             case OfferRefused(status, reason):
                 if isinstance(self.leg, SipLeg):
                     self.leg.negotiation.rollback()
+                elif isinstance(self.leg, RecordedLeg):
+                    self.leg.rollback()
                 self.offers.refused(f"the offer was rejected: {status} {reason}")
             case RefreshDue():
                 allowed = self.trunk is None or self.trunk.reinvites
-                if allowed and isinstance(self.leg, SipLeg):
+                if allowed and isinstance(self.leg, SdpLeg):
                     self.offer(session, self.leg, self.offers.direction)
+            case MetadataReceived(metadata):
+                if isinstance(self.leg, RecordedLeg):
+                    self.leg.update(metadata)
+                    describe_recorded(self)
             case Dtmf(digit):
                 if self.leg is not None:
                     self.leg.receive_digit(digit)
@@ -248,22 +259,29 @@ class SipCall:
             self.leg.connect()
 
     def _receive_offer(self, session: Session, sdp: str | None) -> None:
-        if not isinstance(self.leg, SipLeg):
-            self.tasks.spawn(self._answer_webrtc_offer(session, sdp), f"sip {self.call_id}")
+        at_once = isinstance(self.leg, SipLeg) or (sdp is None and isinstance(self.leg, SdpLeg))
+        if not at_once:
+            self.tasks.spawn(self._answer_later(session, sdp), f"sip {self.call_id}")
             return
+        assert isinstance(self.leg, SdpLeg)
         if answer_offer(session, self.leg, self.offers.direction, sdp):
             self._endpoint.media_changed(self)
         self._endpoint.session_changed(session)
 
-    async def _answer_webrtc_offer(self, session: Session, sdp: str | None) -> None:
+    async def _answer_later(self, session: Session, sdp: str | None) -> None:
         assert self.leg is not None
-        await answer_webrtc_offer(session, self.leg, sdp)
+        if isinstance(self.leg, RecordedLeg):
+            assert sdp is not None  # else it was answered at once
+            await answer_recorded_offer(session, self.leg, sdp)
+            describe_recorded(self)
+        else:
+            await answer_webrtc_offer(session, self.leg, sdp)
         self._endpoint.session_changed(session)
 
     def offer(
         self,
         session: Session,
-        leg: SipLeg,
+        leg: SdpLeg,
         direction: Literal["sendrecv", "sendonly"] = "sendrecv",
     ) -> None:
         """Send an offer in the session's dialog."""
@@ -350,3 +368,10 @@ class SipCall:
         if self.leg is not None:
             self.leg.transfer_by = None
         self.set_state("ended", 0, self.reason or self.abandoned)
+
+
+def describe_recorded(call: SipCall) -> None:
+    """Take whom a recorded call is between from what its client says of it."""
+    leg = call.leg
+    if isinstance(leg, RecordedLeg):
+        call.info = leg.info = recorded_info(call.info, leg.metadata, leg.labels)

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from offhook.media.clock_io import PacketClock
@@ -17,6 +17,7 @@ from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.stack_io import SipStack
+from offhook.telephony.sip.trunks.routes import Conditions, NoConditions
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks.trunks import Trunk
 
@@ -65,6 +66,8 @@ class Hooks:
     """Called with each call whose media were renegotiated."""
     trunk_turned: Callable[[TrunkState], None] = lambda state: None
     """Called with each trunk that has come up or gone down, or is down for another reason."""
+    conditions: Conditions = field(default_factory=NoConditions)
+    """What routes ask that is not in the call."""
     may_be_elsewhere: Callable[[], bool] = lambda: False
     """Whether another server may continue our calls by now: one whose media have stopped is then
     left without a BYE."""

@@ -4,6 +4,7 @@ from offhook.media.leg import LegStatistics, ModelTokens
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 
 
 def detail_record(call: SipCall) -> CallRecord:
@@ -11,7 +12,7 @@ def detail_record(call: SipCall) -> CallRecord:
     ended, info, history = call.ended, call.info, call.history
     line = call.leg.statistics() if call.leg is not None else LegStatistics()
     tokens = call.leg.tokens if call.leg is not None else ModelTokens()
-    leg = call.leg if isinstance(call.leg, RtpLeg) else None
+    leg = call.leg if isinstance(call.leg, RtpLeg | RecordedLeg) else None
     status = ended.status if ended is not None else 0
     return CallRecord(
         call_id=call.call_id,

@@ -9,7 +9,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, NoPorts
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import Decision
-from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.call_io import SipCall, describe_recorded
 from offhook.telephony.sip.calls_io import Host, SipCalls
 from offhook.telephony.sip.dial_plan import incoming_info
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -17,12 +17,16 @@ from offhook.telephony.sip.media.media_plan import NotAcceptable, warning
 from offhook.telephony.sip.media.offer_answer import wants_ice
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
-from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.messages.message import sdp_of
+from offhook.telephony.sip.messages.recording_metadata import metadata_of
 from offhook.telephony.sip.offers_io import ANSWER_TIMEOUT_S, webrtc
 from offhook.telephony.sip.sessions.ending import reason_header, shown
 from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
+from offhook.telephony.sip.siprec.recorded_streams import offered_streams
+from offhook.telephony.sip.siprec.recording_session import recorded_info
 from offhook.telephony.sip.stack_io import SipStack
-from offhook.telephony.sip.trunks.trunks import route
+from offhook.telephony.sip.trunks.routes import Route, route
 from offhook.telephony.sip.user_agent import CallReceived
 
 RETRY_AFTER_S = 10
@@ -56,24 +60,37 @@ class IncomingCalls:
         if event.replaces is not None:
             self._replace(self._calls.of(event.replaces), event, event.replaces)
             return
-        call = self._calls.new(event.trunk, incoming_info(event.request, event.trunk))
+        call = self._calls.new(event.trunk, self._info(event))
         self._calls.adopt(call, event.session)
-        agent = self._agent_for(call.info)
-        call.agent = agent or ""
-        admitted = self._admit(call, event, agent)
+        found = self._route_of(call.info)
+        call.agent = found.agent if found is not None else ""
+        admitted = self._admit(call, event, found)
         self._tasks.spawn(self._run(call, event, admitted), f"sip call {call.call_id}")
+
+    def _info(self, event: CallReceived) -> CallInfo:
+        info = incoming_info(event.request, event.trunk)
+        if not event.recording:
+            return info
+        try:
+            offered = offered_streams(sdp_of(event.request) or "")
+            labels = tuple(s.label for s in offered if s.media.kind == "audio")
+            return recorded_info(info, metadata_of(event.request), labels)
+        except SipError:  # the call is refused for it
+            return recorded_info(info, None, ())
 
     async def _run(self, call: SipCall, event: CallReceived, admitted: bool) -> None:
         try:
             if not admitted or call.ended is not None:
                 return
-            decision = self._calls.hooks.decision(call, event.request.headers.items())
+            decision = None
+            if not event.recording:
+                decision = self._calls.hooks.decision(call, event.request.headers.items())
             if decision is not None:
                 if not await self._ring_until(call, event.session, decision):
                     return
-                if not self._admit(call, event, call.agent):  # others came meanwhile
+                if not self._admit(call, event, Route(call.agent)):  # others came meanwhile
                     return
-            if await self._accept(call, event.session, event.request, event.flow):
+            if await self._accept(call, event):
                 self._calls.hooks.on_setup(monotonic() - call.history.began.at)
                 logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
                 assert call.leg is not None
@@ -86,11 +103,11 @@ class IncomingCalls:
 
     # --- admission ---
 
-    def _admit(self, call: SipCall, event: CallReceived, agent: str | None) -> bool:
-        """Refuse the call if there is no agent or no capacity for it."""
+    def _admit(self, call: SipCall, event: CallReceived, found: Route | None) -> bool:
+        """Refuse the call if its route says so, or if there is no route or no capacity for it."""
         session = event.session
-        if agent is None:
-            session.refuse(404, "", monotonic())
+        if found is None or found.refuse:
+            session.refuse(404 if found is None else found.refuse, "", monotonic())
         elif self._calls.closing:
             self._refuse_busy(call, session, "draining")
         elif busy := self._calls.busy_reason(call.trunk, 1):
@@ -117,13 +134,11 @@ class IncomingCalls:
         headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
         session.refuse(503, "", monotonic(), headers=headers)
 
-    def _agent_for(self, info: CallInfo) -> str | None:
-        """Return the agent for the call; "" for the default, None if no route matches."""
+    def _route_of(self, info: CallInfo) -> Route | None:
+        """Return the route of the call: the default agent's if there are none, None if none
+        matches."""
         routes = self._stack.settings.routes
-        if not routes:
-            return ""
-        found = route(routes, info)
-        return None if found is None else found.agent
+        return route(routes, info, self._calls.hooks.conditions) if routes else Route()
 
     # --- the answer ---
 
@@ -140,13 +155,17 @@ class IncomingCalls:
             self._stack.session_changed(session)
         return status == 0 and call.ended is None
 
-    async def _accept(self, call: SipCall, session: Session, request: Request, flow: Flow) -> bool:
+    async def _accept(self, call: SipCall, event: CallReceived) -> bool:
         """Answer a call. Returns False if it was refused or cancelled meanwhile."""
         if call.ended is not None:
             return False
+        session, flow = event.session, event.flow
         call.transport = flow.transport
         try:
-            answer = await self._answer(call, sdp_of(request), flow)
+            if event.recording:
+                answer = await self._answer_recording(call, event)
+            else:
+                answer = await self._answer(call, sdp_of(event.request), flow)
         except NotAcceptable as error:
             self._refuse(call, session, error.status, str(error), error.warning)
             return False
@@ -178,6 +197,19 @@ class IncomingCalls:
         call.use_leg(sip_leg)
         await sip_leg.bind()
         return sip_leg.offer() if sdp is None else sip_leg.answer(sdp)
+
+    async def _answer_recording(self, call: SipCall, event: CallReceived) -> str:
+        """Make the leg of a call that we record, and return its answer."""
+        sdp = sdp_of(event.request)
+        if sdp is None:
+            raise NotAcceptable(304, "a recording session begins with an offer of its streams")
+        new_leg, flow = self._calls.hooks.new_leg, event.flow
+        leg = RecordedLeg(call.call_id, lambda: new_leg(call.call_id, call.trunk, flow))
+        leg.metadata = metadata_of(event.request)
+        call.use_leg(leg)
+        answer = await leg.answer(sdp)
+        describe_recorded(call)
+        return answer
 
     def _refuse(
         self, call: SipCall, session: Session, status: int, reason: str, words: str = ""

@@ -5,7 +5,7 @@ from time import monotonic
 
 from offhook.media.end_reason import End
 from offhook.telephony.sip.calls_io import SipCalls
-from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.offers_io import SdpLeg
 from offhook.telephony.sip.stack_io import SipStack
 
 MEDIA_CHECK_INTERVAL_S = 1.0
@@ -23,7 +23,7 @@ async def watch_media(calls: SipCalls, stack: SipStack) -> None:
         for call in tuple(calls.by_id.values()):
             leg, own = call.leg, call.trunk.media_timeout_seconds if call.trunk else None
             limit = settings.media_timeout_seconds if own is None else own
-            if isinstance(leg, SipLeg) and call.state == "answered":
+            if isinstance(leg, SdpLeg) and call.state == "answered":
                 silent = leg.media_timeout(now, settings.initial_media_timeout_seconds, limit)
                 if silent is not None:
                     reason = End.NO_SOUND if silent == "initial" else "the sound stopped"

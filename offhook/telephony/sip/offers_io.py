@@ -13,6 +13,10 @@ from offhook.telephony.sip.media.media_plan import NotAcceptable
 from offhook.telephony.sip.media.offer_answer import is_hold
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
+
+SdpLeg = SipLeg | RecordedLeg
+"""Legs whose descriptions are exchanged here."""
 
 OFFER_TIMEOUT_S = 10.0
 """Time limit in s for the far end to answer a re-INVITE; then holding or resuming has failed, and a
@@ -65,12 +69,18 @@ class OurOffers:
 
 
 def answer_offer(
-    session: Session, leg: SipLeg, direction: Literal["sendrecv", "sendonly"], sdp: str | None
+    session: Session,
+    leg: SdpLeg,
+    direction: Literal["sendrecv", "sendonly"],
+    sdp: str | None,
 ) -> bool:
     """Answer an offer of the far end, or make one if it asks for ours. Returns whether the media
     have changed."""
     try:
-        answer = leg.offer(direction) if sdp is None else leg.answer(sdp)
+        if sdp is None or isinstance(leg, RecordedLeg):
+            answer = leg.offer(direction)
+        else:
+            answer = leg.answer(sdp)
         session.answer_offer(answer, monotonic())
     except NotAcceptable as error:
         session.refuse_offer(error.status, monotonic())
@@ -79,6 +89,15 @@ def answer_offer(
     else:
         return True
     return False
+
+
+async def answer_recorded_offer(session: Session, leg: RecordedLeg, sdp: str) -> None:
+    """Answer an offer of a recording client, whose streams may have come or gone."""
+    try:
+        session.answer_offer(await leg.answer(sdp), monotonic())
+    except (NotAcceptable, SipError) as error:
+        status = error.status if isinstance(error, NotAcceptable) else 400
+        session.refuse_offer(status, monotonic())
 
 
 async def answer_webrtc_offer(session: Session, leg: Leg, sdp: str | None) -> None:

@@ -41,6 +41,7 @@ from offhook.telephony.sip.sessions.dialog_requests import KNOWN
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import SessionEvent, SessionSettings
 from offhook.telephony.sip.sessions.session_route import SessionRoute
+from offhook.telephony.sip.siprec.recording_session import begins_recording
 from offhook.telephony.sip.transactions.message_sender import MessageCounters, MessageSender
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 from offhook.telephony.sip.transactions.transactions import (
@@ -71,6 +72,8 @@ class CallReceived:
     """None if anonymous calls are allowed."""
     replaces: Session | None
     """The call that this one replaces (RFC 3891)."""
+    recording: bool = False
+    """The caller is a recording client, whose call we record (RFC 7866)."""
 
 
 @dataclass(frozen=True)
@@ -336,7 +339,9 @@ class UserAgent:
                     route.follow(request, flow)
                 self._process_session(route)
             return
-        fault = Refusal(482) if transaction.merged else new_request_error(request)
+        recorder = _may_record(self.access.trunk_of(request, flow))
+        error = new_request_error(request, recorder=recorder)
+        fault = Refusal(482) if transaction.merged else error
         if fault is not None:
             self._sender.reply(transaction, fault.status, now, fault.headers)
         else:
@@ -345,13 +350,14 @@ class UserAgent:
     def _respond_at_once(self, request: Request, flow: Flow) -> None:
         """Respond to a request that starts nothing, without a transaction: a retransmission gets
         the same response. So nobody can fill the table with queries and leave no room for calls."""
-        fault = new_request_error(request)
+        recorder = _may_record(self.access.trunk_of(request, flow))
+        fault = new_request_error(request, recorder=recorder)
         if fault is None and request.method != "OPTIONS":
             fault = Refusal(481)
         elif fault is None and not self.accepts_calls():
             fault = Refusal(503, [("Retry-After", str(RETRY_AFTER_S))])
         elif fault is None:
-            fault = Refusal(200, capabilities(self._settings.user_agent))
+            fault = Refusal(200, capabilities(self._settings.user_agent, recorder=recorder))
         self._sender.respond_stateless(request, flow, fault.status, "", fault.headers)
 
     def _start_incoming(
@@ -368,10 +374,12 @@ class UserAgent:
         route = SessionRoute(self._sender, self.next_hops, self._flows, flow, trunk)
         contact = self.addresses.contact(flow, trunk)
         settings = _session_settings(self._settings, trunk)
+        recording = begins_recording(request, trunk)
+        settings = replace(settings, recorder=recording)
         session = Session.incoming(route, transaction, request, contact, settings, now)
         route.follow(request, flow)
         self.routes.add(route, session, transaction.key)
-        self._events.append(CallReceived(session, request, flow, trunk, replaced))
+        self._events.append(CallReceived(session, request, flow, trunk, replaced, recording))
         self._process_session(route)
 
     def _handle_response(
@@ -405,6 +413,10 @@ class UserAgent:
         while (event := session.next_event()) is not None:
             self._events.append(SessionHappened(session, event))
         self.routes.update(route)
+
+
+def _may_record(trunk: Trunk | None) -> bool:
+    return trunk is not None and trunk.siprec
 
 
 def _session_settings(

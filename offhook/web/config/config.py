@@ -33,6 +33,7 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
+from offhook.web.config.callers import Callers
 from offhook.web.config.engines import Asr, Engines, Tts, TurnTaking
 from offhook.web.config.flows import Flow
 from offhook.web.config.hours import Hours, faults_of_hours
@@ -76,6 +77,8 @@ class Config(Section):
     extra `mcp`."""
     hours: dict[str, Hours] = Field({})
     """When agents answer, and who does at other times."""
+    callers: dict[str, Callers] = Field({})
+    """Lists of callers, which routes of phone calls name."""
     prices: dict[str, Prices] = Field({})
     """What the models of agents cost, by their names: with them records and metrics say what calls
     cost."""
@@ -167,6 +170,10 @@ class Config(Section):
         for index, route in enumerate(self.sip.routes if self.sip is not None else ()):
             if route.agent and route.agent not in self.agents:
                 yield f"sip.routes.{index}.agent: no agent is called {route.agent!r}"
+            if route.hours and route.hours not in self.hours:
+                yield f"sip.routes.{index}.hours: there is no [hours.{route.hours}]"
+            if route.callers and route.callers not in self.callers:
+                yield f"sip.routes.{index}.callers: there is no [callers.{route.callers}]"
         if self.sip is not None and self.sip.recovery_seconds and not self.server.redis:
             yield "sip.recovery_seconds needs redis of [server]"
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -120,15 +120,17 @@ class Holiday:
 
 
 class Hours(Section):
-    """When agents answer. At other times another one answers calls that begin."""
+    """When agents answer, or routes take calls. At other times another agent answers calls that
+    begin, or the next route takes them."""
 
-    agents: tuple[str, ...] = Field(min_length=1)
-    """Names of the agents whose hours these are; "agent" is that of [agent]."""
+    agents: tuple[str, ...] = ()
+    """Names of the agents whose hours these are; "agent" is that of [agent]. Without any they are
+    only for the routes that name them."""
     open: tuple[str, ...] = Field(min_length=1, max_length=50)
     """Times of the week, such as "Mon-Fri 09:00-18:00", "Sat, Sun 10:00-14:00" or
     "daily 18:00-02:00", which ends on the next day."""
-    otherwise: str
-    """Name of the agent that answers at other times."""
+    otherwise: str = ""
+    """Name of the agent that answers at other times in the place of `agents`."""
     holidays: tuple[str, ...] = Field((), max_length=400)
     """Days without hours: "12-25" in every year, "2026-12-31", or
     "2026-12-24..2027-01-01" for all between."""
@@ -169,7 +171,13 @@ class Hours(Section):
 
     def now(self) -> datetime:
         """Returns the time in the zone of these hours."""
-        return datetime.now(ZoneInfo(self.time_zone) if self.time_zone else None)
+        return self.local(datetime.now(UTC))
+
+    def local(self, moment: datetime) -> datetime:
+        """Returns a moment, which has a zone, as the clocks show it in the zone of these hours."""
+        if self.time_zone:
+            return moment.astimezone(ZoneInfo(self.time_zone))
+        return moment.astimezone().replace(tzinfo=None)
 
     def next_change(self, now: datetime) -> datetime | None:
         """Returns the local time at which the agents come on duty, or go off; None if neither is
@@ -191,7 +199,11 @@ def faults_of_hours(hours: Mapping[str, Hours], agents: Collection[str]) -> Iter
     """Yields what is wrong with the names in `[hours]`. Agents are called as `agents` has them."""
     instead: dict[str, str] = {}
     for name, table in hours.items():
-        for agent in (*table.agents, table.otherwise):
+        if table.agents and not table.otherwise:
+            yield f"hours.{name}.otherwise: who answers in the place of {table.agents[0]!r}?"
+        if table.otherwise and not table.agents:
+            yield f"hours.{name}.agents: in whose place does {table.otherwise!r} answer?"
+        for agent in filter(None, (*table.agents, table.otherwise)):
             if agent not in agents:
                 yield f"hours.{name}: no agent is called {agent!r}"
         for agent in table.agents:

@@ -15,6 +15,7 @@ from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.carriers.calls_io import Host as CarrierHost
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.phones import callers_allowed, is_risky
+from offhook.web.edge.route_conditions import RouteConditions
 from offhook.web.http.metrics import Metrics
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.workers.engines.call_engines_io import CallEngines
@@ -23,6 +24,7 @@ from offhook.web.workers.engines.call_engines_io import CallEngines
 class PhonesEdge(SipHost, Protocol):
     """The edge of phones."""
 
+    config: Config
     metrics: Metrics
     programs: ProgramCalls
     records: CallRecords
@@ -49,6 +51,7 @@ async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
         raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
     sip.user_agent.accepts_calls = lambda: edge.ready and not edge.draining
     sip.hooks.decision = edge.programs.decision
+    sip.hooks.conditions = RouteConditions(lambda: edge.config)
     edge.metrics.add_phone_collector(sip)
     level = "WARNING" if is_risky(settings) else "INFO"
     logger.log(level, "who may call by phone: {}", callers_allowed(settings))

@@ -25,6 +25,7 @@ from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.outgoing_calls_io import Dial
+from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agents_io import CallAgents
@@ -33,6 +34,7 @@ from offhook.web.edge.calls.browser_calls_io import BrowserCalls
 from offhook.web.edge.calls.draining_io import drain_calls, running
 from offhook.web.edge.calls.live_call_io import Direct, LiveCall
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
+from offhook.web.edge.calls.recorded_call_io import RecordedCall
 from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.calls.whip_calls_io import WhipCalls
 from offhook.web.edge.carriers.carriers_io import Carriers
@@ -255,8 +257,7 @@ class Edge:
     # --- admission ---
 
     def default_agent_name(self) -> dict[str, str] | None:
-        """Returns the agent and the engines of calls as shown to callers before one; None while
-        loading."""
+        """Returns agent and engines as shown to callers before a call; None while loading."""
         if not self.ready:
             return None
         if self.bot is not None:
@@ -344,7 +345,8 @@ class Edge:
         returned: SavedCall | None = None,
     ) -> LiveCall:
         """Takes a line for a call, which `begin` starts: see `LiveCall`."""
-        call = self.call_class(self, leg, agent, body=body, direct=direct, returned=returned)
+        call_class = RecordedCall if isinstance(leg, RecordedLeg) else self.call_class
+        call = call_class(self, leg, agent, body=body, direct=direct, returned=returned)
         self.calls[call.id] = call
         return call
 

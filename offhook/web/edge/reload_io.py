@@ -19,7 +19,10 @@ from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_rea
 from offhook.web.edge.phones import fault_of_doors
 from offhook.web.workers.engines.abilities_io import check_engines
 
-RELOADED = ("agent", "agents", "frontdesk", "hours", "knowledge", "mcp", "prices", "realtime")
+RELOADED = (
+    *("agent", "agents", "callers", "frontdesk", "hours", "knowledge", "mcp", "prices"),
+    "realtime",
+)
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = (
     *("api_key", "admin_key", "names", "origins", "metrics"),

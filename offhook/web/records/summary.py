@@ -39,7 +39,7 @@ class Summary:
                 self.turns += 1
             case "interrupted":
                 self.interruptions += 1
-            case "agent_failed":
+            case "agent_failed" | "words_missing":
                 self.failures += 1
             case "turn_latency":
                 self.latencies.append(fields["total_ms"])

@@ -11,7 +11,8 @@ import pytest
 from loguru import logger
 
 from offhook.telephony.sip.capture.hep_settings import HepSettings
-from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, Route, SipSettings, Trunk
+from offhook.telephony.sip.trunks.routes import Route
+from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.edge.phones import callers_allowed, is_risky
 from tests.support.ports import free_port

@@ -6,6 +6,7 @@ from offhook.telephony.sip.admission.access_policy import HeaderLines, Refusal
 from offhook.telephony.sip.agent.session_routes import SessionRoutes
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.messages.recording_metadata import CONTENT_TYPE
 from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, KNOWN
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.sessions.session import Session
@@ -15,33 +16,44 @@ from offhook.telephony.sip.sessions.session_table import OVER, SessionState
 EXTENSIONS = ("100rel", "timer", "replaces")
 
 
-def new_request_error(request: Request) -> Refusal | None:
+def new_request_error(request: Request, *, recorder: bool = False) -> Refusal | None:
     """Check a request outside a dialog, in the order of RFC 3261 §8.2. Returns the rejection, or
-    None."""
+    None. `recorder`: we may record calls of its sender."""
     if request.method not in ALLOWED:
         allowed = [("Allow", ", ".join(ALLOWED))]
         return Refusal(405 if request.method in KNOWN else 501, allowed)
     if request.uri.scheme not in ("sip", "sips", "tel"):
         return Refusal(416)
-    unknown = [tag for tag in request.require if tag not in EXTENSIONS]
+    known = extensions(recorder=recorder)
+    unknown = [tag for tag in request.require if tag not in known]
     if unknown:
         return Refusal(420, [("Unsupported", ", ".join(unknown))])
     encoding = (request.headers.get("Content-Encoding") or "identity").strip().lower()
     if encoding != "identity":
         return Refusal(415, [("Accept-Encoding", "identity")])
     if request.method == "INVITE" and request.body and sdp_of(request) is None:
-        return Refusal(415, [("Accept", "application/sdp")])
+        return Refusal(415, [("Accept", ", ".join(_accepted_types(recorder=recorder)))])
     if request.method == "INVITE" and not _accepts_sdp(request):
         return Refusal(406)
     return None
 
 
-def capabilities(user_agent: str) -> HeaderLines:
+def extensions(*, recorder: bool) -> tuple[str, ...]:
+    """Return the option tags that may be required."""
+    return (*EXTENSIONS, "siprec") if recorder else EXTENSIONS
+
+
+def _accepted_types(*, recorder: bool) -> list[str]:
+    sdp = "application/sdp"
+    return [sdp, CONTENT_TYPE, "multipart/mixed"] if recorder else [sdp]
+
+
+def capabilities(user_agent: str, *, recorder: bool = False) -> HeaderLines:
     """Return the headers that describe our capabilities (RFC 3261 §11.2)."""
     return [
         ("Allow", ", ".join(ALLOWED)),
-        ("Accept", "application/sdp"),
-        ("Supported", ", ".join(EXTENSIONS)),
+        ("Accept", ", ".join(_accepted_types(recorder=recorder))),
+        ("Supported", ", ".join(extensions(recorder=recorder))),
         ("User-Agent", user_agent),
     ]
 

@@ -152,6 +152,10 @@ class MediaNegotiation:
         since later offers keep the profile."""
         return () if self._agreed.local else self._keying.profiles
 
+    def only_receive(self) -> None:
+        """Have our answers from now on leave sending to the far end."""
+        self._agreed = replace(self._agreed, wanted="recvonly")
+
     def offer(self, direction: Direction = "sendrecv", profile: Profile | None = None) -> str:
         """Return our offer with everything we support; payload types, keys and order of the call
         are kept (RFC 3264 §8). `profile` applies to a first offer; None for the default."""

@@ -17,7 +17,7 @@ from offhook.telephony.sip.messages.headers import (
     read_headers,
     unfold,
 )
-from offhook.telephony.sip.messages.multipart import sdp_part
+from offhook.telephony.sip.messages.multipart import part_of
 from offhook.telephony.sip.messages.reasons import CLASS_REASONS, REASONS
 from offhook.telephony.sip.messages.uri import Uri
 
@@ -404,8 +404,5 @@ def sdp_of(message: Message) -> str | None:
     encoding = message.headers.get("Content-Encoding") or "identity"
     if not message.body or encoding.lower() != "identity":
         return None
-    if message.content_type == "application/sdp":
-        return message.body.decode("utf-8", "surrogateescape")
-    if message.content_type in ("multipart/mixed", "multipart/alternative"):
-        return sdp_part(message.headers.get("Content-Type") or "", message.body)
-    return None
+    part = part_of(message.headers.get("Content-Type") or "", message.body, "application/sdp")
+    return None if part is None else part.decode("utf-8", "surrogateescape")

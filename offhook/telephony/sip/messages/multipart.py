@@ -1,16 +1,21 @@
-"""Finds the session description in a multipart body (RFC 5621, RFC 2046 §5.1)."""
+"""Finds a part of a multipart body (RFC 5621, RFC 2046 §5.1)."""
 
 from offhook.telephony.sip.messages.grammar import SipError, find_parameter, parse_parameters
 from offhook.telephony.sip.messages.headers import media_type, read_headers, unfold
 
 MAX_PARTS = 16
-"""Maximum parts of a body that are examined, the first ones; a session description after them is
-not found."""
+"""Maximum parts of a body that are examined, the first ones; what is after them is not found."""
+MULTIPART = ("multipart/mixed", "multipart/alternative")
 
 
-def sdp_part(content_type: str, body: bytes) -> str | None:
-    """Return the first application/sdp part, given the Content-Type with the boundary; None if
-    there is none or the body is malformed."""
+def part_of(content_type: str, body: bytes, wanted: str) -> bytes | None:
+    """Return the first part of the type `wanted`, or the whole body if that is its type, given the
+    Content-Type with the boundary; None if there is none or the body is malformed."""
+    kind = media_type(content_type)
+    if kind == wanted:
+        return body
+    if kind not in MULTIPART:
+        return None
     _, semicolon, rest = content_type.partition(";")
     try:
         boundary = find_parameter(parse_parameters(semicolon + rest), "boundary")
@@ -25,6 +30,6 @@ def sdp_part(content_type: str, body: bytes) -> str | None:
             return None
         head, _, content = part.partition(b"\r\n\r\n")
         headers, _ = read_headers(unfold(head)[1:])
-        if media_type(headers.get("Content-Type") or "") == "application/sdp":
-            return content.decode("utf-8", "surrogateescape")
+        if media_type(headers.get("Content-Type") or "") == wanted:
+            return content
     return None

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offhook.telephony.sip.auth.digest import DigestClient
+from offhook.telephony.sip.media.media_plan import warning
 from offhook.telephony.sip.messages.message import Request, Response, respond, sdp_of
+from offhook.telephony.sip.messages.recording_metadata import MetadataError, metadata_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog import Dialog
 from offhook.telephony.sip.sessions.session_events import SessionCore, SessionSettings
@@ -50,9 +52,15 @@ def request_error(request: Request, settings: SessionSettings) -> tuple[int, Hea
     unknown = [tag for tag in request.require if tag not in settings.supported]
     if unknown:
         return 420, [("Unsupported", ", ".join(unknown))]
+    described = False
+    if settings.recorder:
+        try:
+            described = metadata_of(request) is not None
+        except MetadataError as error:
+            return 400, [("Warning", warning(399, str(error)))]
     disposition = (request.headers.get("Content-Disposition") or "").lower()
     if request.method in ("INVITE", "UPDATE", "PRACK") and request.body:
-        readable = sdp_of(request) is not None or "handling=optional" in disposition
+        readable = sdp_of(request) is not None or described or "handling=optional" in disposition
         if not readable:
             return 415, [("Accept", "application/sdp")]
     return None
@@ -123,6 +131,8 @@ class DialogRequests:
         assert dialog is not None
         agent = ("User-Agent", self.settings.user_agent)
         request = dialog.request(method, [*headers, agent], body, content_type)
+        if features := self.settings.contact_features:
+            request.headers.set("Contact", f"<{dialog.local_contact}>{features}")
         if self._digest is not None:
             self._digest.preempt(request)
         return self.send(request, dialog, now)
@@ -199,7 +209,7 @@ class DialogRequests:
     ) -> Response:
         fields = [*headers, ("Server", self.settings.user_agent)]
         if request.method in ("INVITE", "UPDATE") and 100 < status < 300:
-            fields.append(("Contact", f"<{self.contact}>"))
+            fields.append(("Contact", f"<{self.contact}>{self.settings.contact_features}"))
         if request.method in ("INVITE", "UPDATE", "OPTIONS") and 100 < status < 300:
             fields.append(("Allow", ", ".join(ALLOWED)))
             fields.append(("Supported", ", ".join(self.settings.supported)))

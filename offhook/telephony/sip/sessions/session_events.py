@@ -8,6 +8,7 @@ from typing import Protocol
 
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.messages.message import Request, Response
+from offhook.telephony.sip.messages.recording_metadata import Metadata
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 
@@ -27,11 +28,19 @@ class SessionSettings:
     """How long a call may go unanswered, in either direction."""
     response_seconds: float | None = None
     """How long an outbound call waits for any response; None for as long as the transaction."""
+    recorder: bool = False
+    """We record the far end's call: we are the server of a recording session (RFC 7866)."""
 
     @property
     def supported(self) -> tuple[str, ...]:
         """Option tags of the extensions supported."""
-        return ("100rel", "timer", "replaces") if self.reliable else ("timer", "replaces")
+        tags = ("100rel", "timer", "replaces") if self.reliable else ("timer", "replaces")
+        return (*tags, "siprec") if self.recorder else tags
+
+    @property
+    def contact_features(self) -> str:
+        """Feature tags behind a Contact of ours (RFC 3840 §9), with their semicolons."""
+        return ";+sip.srs" if self.recorder else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,13 @@ class RefreshDue:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataReceived:
+    """A recording client says how the recorded call has changed (RFC 7866 §9.1)."""
+
+    metadata: Metadata
+
+
+@dataclass(frozen=True, slots=True)
 class Dtmf:
     """A DTMF digit was received: one of 0-9*#A-D."""
 
@@ -143,6 +159,7 @@ SessionEvent = (
     | AnswerReceived
     | OfferRefused
     | RefreshDue
+    | MetadataReceived
     | Dtmf
     | ReferReceived
     | ReferProgress

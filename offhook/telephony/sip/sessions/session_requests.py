@@ -3,10 +3,11 @@
 from offhook.media.end_reason import End
 from offhook.telephony.sip.messages.info import DTMF, DTMF_RELAY, TELEPHONE_EVENT, key_of
 from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.messages.recording_metadata import metadata_of
 from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, request_error
 from offhook.telephony.sip.sessions.ending import reason_text
 from offhook.telephony.sip.sessions.offers import Place
-from offhook.telephony.sip.sessions.session_events import Dtmf
+from offhook.telephony.sip.sessions.session_events import Dtmf, MetadataReceived
 from offhook.telephony.sip.sessions.session_lifecycle import SessionLifecycle
 from offhook.telephony.sip.sessions.session_responses import LATE_METHODS
 from offhook.telephony.sip.sessions.session_table import OVER, Event, SessionState
@@ -33,6 +34,8 @@ class SessionRequests:
         else:
             in_order = True
             requests.learn_allow(request)
+            if self._life.settings.recorder and request.method in ("INVITE", "UPDATE"):
+                self._note_metadata(request)
             self._receive(request, transaction, now)
         self._life.advance(now)
         return in_order
@@ -69,6 +72,11 @@ class SessionRequests:
                 self._life.refers.receive_notify(request, transaction, now)
             case _:
                 requests.respond(transaction, 405, now, headers=[("Allow", ", ".join(ALLOWED))])
+
+    def _note_metadata(self, request: Request) -> None:
+        metadata = metadata_of(request)  # `request_error` has refused what cannot be read
+        if metadata is not None:
+            self._life.events.append(MetadataReceived(metadata))
 
     def _receive_info(self, request: Request, transaction: ServerTransaction, now: float) -> None:
         """Handle an INFO: a DTMF digit, or without a body a keep-alive (RFC 2976)."""

@@ -7,11 +7,10 @@ or browser that authenticates by digest. A route says which agent handles which 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from offhook.media.telephone_tones.tones import EU, US
 from offhook.telephony.sip.capture.hep_settings import HepSettings
@@ -19,6 +18,7 @@ from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.routes import Route
 
 CODECS = ("opus", "g722", "pcmu", "pcma")
 """Codecs a trunk may use."""
@@ -142,6 +142,8 @@ class Trunk:
     """What is done about who answers the calls that we place here, if the one who places a call
     does not say: nothing, the agent is told, or a message is left on a machine. By default as the
     agent has it."""
+    siprec: bool = False
+    """Whether the far end may send us its calls to record (SIPREC, RFC 7866)."""
     max_calls: int = 0
     """Limit of this trunk's calls, inbound and outbound, beyond which inbound ones get 503 with
     Retry-After and outbound ones fail; 0 for only the global limit."""
@@ -320,28 +322,6 @@ def caller_of(request: Request, trunk: Trunk | None) -> NameAddr:
 
 
 @dataclass(frozen=True)
-class Route:
-    """Routes calls that match every given pattern to `agent`. Patterns are case-insensitive
-    globs."""
-
-    agent: str = ""
-    """Agent name; "" for the default."""
-    called: str = ""
-    """Number called; "" for any."""
-    caller: str = ""
-    trunk: str = ""
-    """The trunk's name; "" for any."""
-    header: str = ""
-    """"X-Name: pattern" for a header of the INVITE that the trunk passes on."""
-
-    def __post_init__(self) -> None:
-        if self.header and not is_token(self.header.partition(":")[0].strip()):
-            raise SipError(f'a route\'s header must be "Name: pattern", not {self.header!r}')
-        if self.header and ":" not in self.header:
-            raise SipError(f"a route's header needs a pattern after {self.header!r} and a colon")
-
-
-@dataclass(frozen=True)
 class SipSettings:
     """Settings of the SIP endpoint. Raises SipError if they are inconsistent."""
 
@@ -449,19 +429,6 @@ class SipSettings:
                 raise SipError(f"a route names an unknown trunk {route.trunk!r}")
 
 
-class RoutedCall(Protocol):
-    """The properties of a call that routes match."""
-
-    @property
-    def called(self) -> str: ...
-    @property
-    def caller(self) -> str: ...
-    @property
-    def trunk(self) -> str: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-
 def read_address(text: str) -> IpAddress | None:
     """Return a numeric address without its zone, IPv4-mapped ones as IPv4; None if it is none."""
     try:
@@ -530,31 +497,6 @@ def by_username(trunks: Sequence[Trunk], username: str) -> Trunk | None:
     those we register with. None if there is none."""
     found = [t for t in trunks if t.password and t.username == username]
     return min(found, key=lambda t: t.register, default=None)
-
-
-def route(routes: Sequence[Route], call: RoutedCall) -> Route | None:
-    """Return the first route that matches the call."""
-    for candidate in routes:
-        if (
-            _matches(candidate.called, call.called)
-            and _matches(candidate.caller, call.caller)
-            and candidate.trunk in ("", call.trunk)
-            and _header_matches(candidate.header, call.headers)
-        ):
-            return candidate
-    return None
-
-
-def _matches(pattern: str, text: str) -> bool:
-    return not pattern or fnmatchcase(text.lower(), pattern.lower())
-
-
-def _header_matches(rule: str, headers: Mapping[str, str]) -> bool:
-    name, _, pattern = rule.partition(":")
-    wanted = name.strip().lower()
-    return not wanted or any(
-        _matches(pattern.strip(), value) for key, value in headers.items() if key.lower() == wanted
-    )
 
 
 def _is_server(trunk: Trunk, source: IpAddress) -> bool:

@@ -16,7 +16,8 @@ from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError, LegListener
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.telephony.sip.trunks.trunks import CODECS, Route, SipSettings, Trunk
+from offhook.telephony.sip.trunks.routes import Route
+from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
 from offhook.web.app.callers.caller_sip_io import SipCaller
 from offhook.web.app.callers.caller_webrtc_io import CallError, WebRtcCaller
 from offhook.web.app.callers.twilio.caller_io import TwilioCaller

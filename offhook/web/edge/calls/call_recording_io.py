@@ -1,7 +1,7 @@
 """What is kept of one call: its sound, if it is recorded, and its words but for those withheld."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from offhook.media.leg import Leg
 from offhook.media.line_recording import By, Change, LineRecording, NotRecorded, Wanted
 from offhook.media.recording import Recorder
 from offhook.media.recording_io import FinishedRecording, RecordingWriter
-from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import (
     CallEnded,
     CallerTurn,
@@ -62,7 +61,8 @@ class CallRecording:
         self._goes_on = goes_on
         self._leg, self._recordings, self._settings = leg, recordings, settings
         self._wanted: Wanted = agent.record or settings.enabled
-        self._call: Call | None = None
+        self._emitted: Callable[[Event], None] | None = None
+        self._has_words: Callable[[], bool] = lambda: False
         self._began = False
         self._before: list[tuple[Change, By, int]] = []
         """What has changed before the conversation began."""
@@ -96,9 +96,12 @@ class CallRecording:
             except NotRecorded as error:
                 logger.error("{}: {}", self._leg.call_id, error)
 
-    def follow(self, call: Call) -> None:
-        """Has changes be events of a conversation, once it has begun."""
-        self._call = call
+    def follow(
+        self, emit: Callable[[Event], None], has_words: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Has changes be events of a conversation, once it has begun. `has_words` returns whether
+        the agent's reply in progress has any."""
+        self._emitted, self._has_words = emit, has_words
 
     def close(self) -> None:
         """Has the files finished. Idempotent."""
@@ -139,7 +142,7 @@ class CallRecording:
             collected[noted.name] = MASK
 
     def _speaks(self) -> bool:
-        return self._began and self._call is not None and self._call.hearing.reply.written
+        return self._began and self._has_words()
 
     def _open(self) -> Recorder:
         leg = self._leg
@@ -163,7 +166,7 @@ class CallRecording:
             self._before.append(change_now)
 
     def _emit(self, change: Change, by: By, at_ms: int) -> None:
-        if self._call is None:
+        if self._emitted is None:
             return
         event: Event
         match change:
@@ -176,4 +179,4 @@ class CallRecording:
                 event = RecordingPaused(at_ms, by)
             case "resumed":
                 event = RecordingResumed(at_ms, by)
-        self._call.emit(event)
+        self._emitted(event)

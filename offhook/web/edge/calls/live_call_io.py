@@ -346,7 +346,7 @@ class LiveCall:
         try:
             recording.begin()
             call = self._make_call(agent, handoffs, engines, past, recording.notice)
-            recording.follow(call)
+            recording.follow(call.emit, lambda: call.hearing.reply.written)
             self.conversation = call
             await call.run()
         finally:

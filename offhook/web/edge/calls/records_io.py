@@ -205,7 +205,7 @@ class CallRecords:
         line.info(
             "{}: {} called {}, {:.1f} s: {}",
             record.call_id,
-            (record.caller or "somebody") if record.direction == "inbound" else "we",
+            "we" if record.direction == "outbound" else record.caller or "somebody",
             record.called or "us",
             record.duration_seconds,
             record.end_reason,

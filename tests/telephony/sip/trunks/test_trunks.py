@@ -9,14 +9,13 @@ from offhook.media.leg import CallInfo
 from offhook.telephony.sip.dial_plan import request_uri
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import Request, parse_message
+from offhook.telephony.sip.trunks.routes import Route, route
 from offhook.telephony.sip.trunks.trunks import (
-    Route,
     SipSettings,
     Trunk,
     by_username,
     identify,
     read_address,
-    route,
 )
 
 

@@ -65,3 +65,18 @@ def test_hours_that_never_end_are_said_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_without_hours_nothing_is_said() -> None:
     assert not list(examine_hours(Config()))
+
+
+@pytest.mark.parametrize(
+    ("at", "says"),
+    [
+        ("2026-11-30 10:00", "open now (Mon 10:00), until Mon 18:00"),
+        ("2026-11-30 08:00", "closed now (Mon 08:00), until Mon 09:00"),
+    ],
+)
+def test_hours_of_routes_are_open_or_closed(
+    at: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = {"open": ["Mon-Fri 09:00-18:00"], "agents": [], "otherwise": ""}
+    by_it = "routes that name them go by it"
+    assert told(at, monkeypatch, **hours) == [f"   ok  hours office: {says}: {by_it}"]

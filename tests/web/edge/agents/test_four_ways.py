@@ -16,7 +16,8 @@ from openai import AsyncOpenAI
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
+from offhook.telephony.sip.trunks.routes import Route
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.app.callers.caller_sip_io import SipCaller
 from offhook.web.app.callers.caller_webrtc_io import WebRtcCaller
 from offhook.web.app.callers.twilio.caller_io import TwilioCaller

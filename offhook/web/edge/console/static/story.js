@@ -88,12 +88,14 @@ const TOLD = {
   answered_by: (e) => [`Answered by: ${e.by.replace("_", ", ")} (${e.why})`],
   message_left: (e) => [`Message left: ${e.text ?? ""}`],
   call_transferred: (e) => [`Transferred to ${e.target}`],
+  participants_known: (e) => ["Taking part", (e.participants ?? []).map((p) => [p.name, p.number].filter(Boolean).join(" ")).join(", ")],
+  words_missing: (e) => [`The words of the ${e.side === "caller" ? "caller" : "other side"} are missing`, e.cause],
   call_ended: (e) => [`Ended: ${e.reason}`],
 };
 
 function other(event, seek) {
   const [title, ...more] = TOLD[event.event]?.(event) ?? [event.event.replaceAll("_", " ")];
-  const bad = event.event === "agent_failed" || event.failed;
+  const bad = ["agent_failed", "words_missing"].includes(event.event) || event.failed;
   return make("li", { className: bad ? "other bad" : "other", data: { from: event.at_ms, to: event.at_ms } },
     moment(event.at_ms, seek), make("span", { className: "what", dir: "auto" }, title),
     ...more.filter(Boolean).map((text) => make("p", { className: "more-of-it", dir: "auto" }, text)));
