@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from offhook.web.campaigns.errors import CampaignError, UnknownCampaign
 from offhook.web.campaigns.recipients import Recipient
 from offhook.web.campaigns.states import Action, changed
-from offhook.web.records.campaigns.rows import R, can, finish_if_over, lock, plan, shown
+from offhook.web.records.campaigns.rows import R, can, finish_if_over, inserted, lock, plan, shown
 from offhook.web.records.csv_cells import csv_line
 from offhook.web.records.entries import as_json, storable
 from offhook.web.records.outbox import Outbox
@@ -56,9 +56,9 @@ class Campaigns:
         CampaignError if there is one of that id."""
         row: dict[str, Any] = {"id": campaign, "state": "paused" if paused else "running"}
         row |= {"created": now, "next_at": now, "settings": as_json(settings)}
-        insert = self._kind.insert(campaigns).values(row).on_conflict_do_nothing()
+        insert = self._kind.insert(campaigns).on_conflict_do_nothing()
         with self._begin() as connection:
-            if not connection.execute(insert).rowcount:
+            if not inserted(connection, insert, [row]):
                 raise CampaignError(
                     f"id: there is a campaign {campaign!r}; recipients are appended to "
                     f"/campaigns/{campaign}/recipients"
@@ -164,7 +164,7 @@ class Campaigns:
             zone = when.zone(each.time_zone)
             rows.append(_row(campaign, each, zone, opens[zone]))
         insert = self._kind.insert(campaign_recipients).on_conflict_do_nothing()
-        added = connection.execute(insert, rows).rowcount
+        added = inserted(connection, insert, rows)
         self._add_columns(connection, campaign, recipients)
         return {"added": added, "known": len(recipients) - added}
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from offhook.web.campaigns.recipients import check_number, number_key
 from offhook.web.records.campaigns.calling import block
-from offhook.web.records.campaigns.rows import R
+from offhook.web.records.campaigns.rows import R, inserted
 from offhook.web.records.entries import storable
 from offhook.web.records.stores.store_kind import StoreKind
 from offhook.web.records.tables import do_not_call
@@ -37,13 +37,11 @@ class DoNotCall:
             {"key": key, "called": number, "reason": storable(reason), "added": now}
             for key, number in keys.items()
         ]
-        added = 0
         insert = self._kind.insert(do_not_call).on_conflict_do_nothing()
         with self._begin() as connection:
+            added = inserted(connection, insert, rows)
             for start in range(0, len(rows), AT_ONCE):
-                part = rows[start : start + AT_ONCE]
-                added += connection.execute(insert.values(part)).rowcount
-                block(connection, R.key.in_([row["key"] for row in part]))
+                block(connection, R.key.in_([row["key"] for row in rows[start : start + AT_ONCE]]))
         return added
 
     def remove(self, number: str) -> bool:

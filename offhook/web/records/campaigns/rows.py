@@ -1,7 +1,7 @@
 """What the parts of the store that know campaigns have in common."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,14 @@ def plan(settings: str) -> CampaignPlan:
 def can(event: RecipientEvent) -> sa.ColumnElement[bool]:
     """Whether an event can happen to a recipient."""
     return R.state.in_(before(event))
+
+
+def inserted(
+    connection: sa.Connection, insert: sa.Insert, rows: Sequence[Mapping[str, Any]]
+) -> int:
+    """Inserts rows; returns how many of them are new."""
+    counts = {"preserve_rowcount": True}  # else only some drivers do
+    return connection.execute(insert, list(rows), execution_options=counts).rowcount
 
 
 def lock(connection: sa.Connection, campaign: str) -> sa.Row[Any] | None:
