@@ -19,6 +19,9 @@ OBJECTS = ("retries", "headers")
 MAX_NUMBERS = 10_000
 """Maximum numbers of one request to the do-not-call list; more are refused with 400."""
 
+MAX_REASON = 200
+"""Maximum characters of why numbers are not to be called."""
+
 
 class CampaignRequest(CampaignPlan, CallOptions):
     """The body of `POST /campaigns`, but for the recipients."""
@@ -95,8 +98,8 @@ def parse_numbers(body: bytes) -> tuple[list[str], str]:
         raise CampaignError('the body is {"numbers": ["+49…"], "reason": "…"}')
     if len(numbers) > MAX_NUMBERS:
         raise CampaignError(f"numbers: {len(numbers)} are more than {MAX_NUMBERS}")
-    if not isinstance(reason, str) or len(reason) > 200:
-        raise CampaignError("reason: a text of up to 200 characters is wanted")
+    if not isinstance(reason, str) or len(reason) > MAX_REASON or not reason.isprintable():
+        raise CampaignError(f"reason: up to {MAX_REASON} printable characters are wanted")
     return numbers, reason
 
 
