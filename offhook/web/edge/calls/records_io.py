@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,11 +154,11 @@ class CallRecords:
         metrics = self._metrics.recordings
         Uploader(store, self.bucket, config.recording.directory, metrics).start(queues)
 
-    async def _look(self, known: Mapping[str, int]) -> "LiveLook":
-        """Looks for calls in progress. Raises StoreError."""
+    async def _look(self, known: Mapping[str, int], campaigns: Collection[str]) -> "LiveLook":
+        """Looks for calls in progress, and campaigns. Raises StoreError."""
         assert self.kept is not None
         async with self.looking:
-            return await asyncio.to_thread(self.kept.store.live.look, known)
+            return await asyncio.to_thread(self.kept.store.live.look, known, campaigns)
 
     async def stop_queues(self) -> None:
         """Ends the work on what waits in the store: webhooks, analyses, calls of campaigns.

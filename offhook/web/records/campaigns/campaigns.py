@@ -20,7 +20,7 @@ from offhook.web.records.times import iso
 
 AT_ONCE = 500
 """Recipients of a report that are read at once, and campaigns that are deleted at once."""
-SHOWN = 200
+SHOWN = 50
 """Campaigns that a list shows, the last ones."""
 MAX_COLUMNS = 200
 """Variables that a report has columns for."""

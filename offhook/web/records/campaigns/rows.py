@@ -71,7 +71,15 @@ def shown(connection: sa.Connection, ids: Collection[str]) -> list[dict[str, Any
         .where(campaigns.c.id.in_(ids))
         .order_by(campaigns.c.created.desc(), campaigns.c.id)
     ).all()
-    return [_described(row, _progress(connection, row.id)) for row in rows]
+    progress = _progress(connection, [row.id for row in rows])
+    return [_described(row, progress[row.id]) for row in rows]
+
+
+def under_way(connection: sa.Connection, known: Collection[str], most: int) -> list[dict[str, Any]]:
+    """Returns the campaigns that have not ended, the last first, and those that are `known`."""
+    open_ = sa.select(campaigns.c.id).where(campaigns.c.ended.is_(None))
+    ids = connection.scalars(open_.order_by(campaigns.c.created.desc()).limit(most)).all()
+    return shown(connection, {*ids, *known}) if ids or known else []
 
 
 @dataclass
@@ -85,18 +93,21 @@ class _Progress:
     """When the next recipient is due."""
 
 
-def _progress(connection: sa.Connection, campaign: str) -> _Progress:
-    found = _Progress(dict.fromkeys(RECIPIENT_STATES, 0), {})
+def _progress(connection: sa.Connection, ids: Sequence[str]) -> dict[str, _Progress]:
+    """Returns that of each of these campaigns."""
+    found = {each: _Progress(dict.fromkeys(RECIPIENT_STATES, 0), {}) for each in ids}
     sums = (sa.func.count(), sa.func.sum(R.attempts), sa.func.min(R.next_at))
-    counted = sa.select(R.state, R.outcome, *sums).where(R.campaign == campaign)
-    grouped = counted.group_by(R.state, R.outcome).order_by(R.outcome)
-    for state, outcome, number, attempts, first in connection.execute(grouped):
-        found.states[state] += number
-        found.calls += attempts
+    groups = (R.campaign, R.state, R.outcome)
+    counted = sa.select(*groups, *sums).where(R.campaign.in_(ids))
+    grouped = counted.group_by(*groups).order_by(R.outcome)
+    for campaign, state, outcome, number, attempts, first in connection.execute(grouped):
+        one = found[campaign]
+        one.states[state] += number
+        one.calls += attempts
         if state == "waiting":
-            found.next_at = min(first, first if found.next_at is None else found.next_at)
+            one.next_at = first if one.next_at is None else min(first, one.next_at)
         elif state in ("done", "unknown"):
-            found.outcomes[outcome] = found.outcomes.get(outcome, 0) + number
+            one.outcomes[outcome] = one.outcomes.get(outcome, 0) + number
     return found
 
 
