@@ -13,15 +13,16 @@ from offhook.web.campaigns.week import Holiday, Span, check_zone
 from offhook.web.campaigns.windows import Windows
 
 MAX_NAME = 200
-"""Maximum characters of a campaign's name."""
+"""Maximum characters of a campaign's name; a longer one is refused with 400."""
 MAX_AT_ONCE = 1000
-"""Maximum of `at_once`."""
+"""Maximum of `at_once`; more is refused with 400."""
 MAX_PER_SECOND, MIN_PER_SECOND = 50.0, 0.001
-"""Limits of `per_second`."""
+"""Limits of `per_second`; what is beyond them is refused with 400."""
 MAX_REPEATS = 20
-"""Maximum of `times` in `retries`."""
+"""Maximum of `times` in `retries`; more is refused with 400."""
 MAX_AFTER_MINUTES = 7 * 24 * 60
-"""Maximum of `after_minutes`, and the longest time between two attempts."""
+"""Maximum of `after_minutes`; more is refused with 400. It is also the longest time between two
+attempts."""
 
 
 class Retry(BaseModel):

@@ -11,13 +11,13 @@ from offhook.web.campaigns.week import check_zone
 MAX_RECIPIENTS = 100_000
 """Maximum recipients of one request; more are refused with 400."""
 MAX_ID = 128
-"""Maximum characters of a recipient's id."""
+"""Maximum characters of a recipient's id; a longer one is refused with 400."""
 MAX_NUMBER = 256
-"""Maximum characters of a number or SIP URI."""
+"""Maximum characters of a number or SIP URI; a longer one is refused with 400."""
 MAX_VARIABLES = 50
-"""Maximum variables of a recipient."""
+"""Maximum variables of a recipient; more are refused with 400."""
 MAX_VARIABLE_CHARS = 2000
-"""Maximum characters of a variable's name with its value as JSON."""
+"""Maximum characters of a variable's name with its value; more are refused with 400."""
 FEWEST_DIGITS, MOST_DIGITS = 2, 20
 """Digits of a number: those of extensions, and of international numbers with some more, as of
 E.164, which has 15."""

@@ -8,10 +8,11 @@ from offhook.web.campaigns.errors import CampaignError
 from offhook.web.campaigns.recipients import MAX_VARIABLES, Recipient, check_count, recipient
 
 MAX_CSV_BYTES = 8 << 20
-"""Maximum bytes of a file; a larger one is refused."""
+"""Maximum bytes of a file of recipients; a larger one is refused with 400."""
 DELIMITERS = ",;\t"
 NUMBER, ID, TIME_ZONE = "number", "id", "time_zone"
 MAX_COLUMNS = MAX_VARIABLES + 3
+"""Maximum columns of a file; more are refused with 400."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 

@@ -178,6 +178,12 @@ async def test_numbers_on_the_do_not_call_list_are_not_called(tmp_path: Path) ->
         assert (found["states"]["blocked"], found["states"]["done"]) == (1, 1)
         listed = await server.get("/do-not-call")
         assert (listed["numbers"][0]["number"], listed["total"]) == ("0049 30 001", 1)
+        added = await post(server, "/do-not-call/+4930001", reason="said so in the call")
+        assert added == {"added": 0, "known": 1}
+        words = await post(server, "/do-not-call/ann", 400)
+        assert words["error"].startswith("number: 'ann' is no number")
+        words = await post(server, "/do-not-call/4711", 400, number="4712")
+        assert words["error"].startswith("number: is unknown")
         answer = await server.client.delete("/do-not-call/+4930001")
         assert answer.status == 200
         assert (await server.client.delete("/do-not-call/+4930001")).status == 404

@@ -61,6 +61,7 @@ TABLE = {
     ("GET", "/campaigns/{campaign}/report.csv"): Use.READ,
     ("GET", "/do-not-call"): Use.READ,
     ("POST", "/do-not-call"): Use.OPERATE,
+    ("POST", "/do-not-call/{number}"): Use.OPERATE,
     ("DELETE", "/do-not-call/{number}"): Use.OPERATE,
     ("GET", "/trunks"): Use.READ,
     ("GET", "/engines"): Use.READ,

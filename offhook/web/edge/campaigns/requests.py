@@ -20,7 +20,7 @@ MAX_NUMBERS = 10_000
 """Maximum numbers of one request to the do-not-call list; more are refused with 400."""
 
 MAX_REASON = 200
-"""Maximum characters of why numbers are not to be called."""
+"""Maximum characters of why numbers are not to be called; more are refused with 400."""
 
 
 class CampaignRequest(CampaignPlan, CallOptions):
@@ -93,14 +93,26 @@ def parse_action(body: bytes) -> Action:
 def parse_numbers(body: bytes) -> tuple[list[str], str]:
     """Parses numbers that are not to be called, and why. Raises CampaignError."""
     fields = _object(body)
-    numbers, reason = fields.get("numbers"), fields.get("reason", "")
-    if not fields.keys() <= {"numbers", "reason"} or not isinstance(numbers, list) or not numbers:
+    numbers = fields.pop("numbers", None)
+    if not isinstance(numbers, list) or not numbers:
         raise CampaignError('the body is {"numbers": ["+49…"], "reason": "…"}')
     if len(numbers) > MAX_NUMBERS:
         raise CampaignError(f"numbers: {len(numbers)} are more than {MAX_NUMBERS}")
+    return numbers, _reason(fields)
+
+
+def parse_reason(body: bytes) -> str:
+    """Parses why a number is not to be called. Raises CampaignError."""
+    return _reason(_object(body))
+
+
+def _reason(fields: Mapping[str, Any]) -> str:
+    reason = fields.get("reason", "")
+    if unknown := ", ".join(fields.keys() - {"reason"}):
+        raise CampaignError(f"{unknown[:80]}: is unknown; there is a reason")
     if not isinstance(reason, str) or len(reason) > MAX_REASON or not reason.isprintable():
         raise CampaignError(f"reason: up to {MAX_REASON} printable characters are wanted")
-    return numbers, reason
+    return reason
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from offhook.web.edge.campaigns.requests import (
     parse_action,
     parse_campaign,
     parse_numbers,
+    parse_reason,
     parse_recipients,
 )
 from offhook.web.edge.edge_io import Edge
@@ -114,8 +115,13 @@ async def not_called(request: web.Request) -> web.Response:
 
 
 async def forbidden(request: web.Request) -> web.Response:
-    """POST /do-not-call: adds numbers; whoever waits in a campaign is not called."""
-    numbers, reason = parse_numbers(await request.read())
+    """POST /do-not-call, and POST /do-not-call/{number}, as an agent's tool asks for: adds numbers;
+    whoever waits in a campaign is not called."""
+    body, number = await request.read(), request.match_info.get("number")
+    if number is None:
+        numbers, reason = parse_numbers(body)
+    else:
+        numbers, reason = [number], parse_reason(body)
     added = await ask(request, store_of(request).do_not_call.add, numbers, reason, time.time())
     return web.json_response({"added": added, "known": len(numbers) - added})
 
@@ -154,4 +160,5 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/campaigns/{campaign}/report.csv", reported)
     router.add_get("/do-not-call", not_called)
     router.add_post("/do-not-call", forbidden)
+    router.add_post("/do-not-call/{number}", forbidden)
     router.add_delete("/do-not-call/{number}", allowed)

@@ -21,9 +21,9 @@ from offhook.web.records.times import iso
 AT_ONCE = 500
 """Recipients of a report that are read at once, and campaigns that are deleted at once."""
 SHOWN = 50
-"""Campaigns that a list shows, the last ones."""
+"""Maximum campaigns that a list shows, the last ones; older ones are found by their ids."""
 MAX_COLUMNS = 200
-"""Variables that a report has columns for."""
+"""Maximum variables that a report has columns for; further ones are left out."""
 REPORTED = (
     *("id", "number", "time_zone", "state", "outcome", "reason"),
     *("attempts", "last_call", "next_call", "call_id"),
