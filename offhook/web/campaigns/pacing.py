@@ -14,14 +14,21 @@ class Lines:
 
     free: int
     routes: dict[str, int] = field(default_factory=dict)
-    """By the ways that calls can go now, see `route_of`; others are left to other servers."""
+    """By the ways that calls can go now, see `route_of`."""
+    agents: frozenset[str] = frozenset()
+    """Names of the agents that can talk, beside that of [agent]."""
 
-    def room(self, route: str) -> int:
-        return max(0, min(self.free, self.routes.get(route, 0)))
+    def room(self, settings: Mapping[str, Any]) -> int:
+        """Returns how many calls of a campaign with these settings can be placed; one whose way or
+        agent is not here is left to other servers."""
+        agent = settings.get("agent")
+        if agent and agent not in self.agents:
+            return 0
+        return max(0, min(self.free, self.routes.get(route_of(settings), 0)))
 
-    def use(self, route: str, number: int) -> None:
+    def use(self, settings: Mapping[str, Any], number: int) -> None:
         self.free -= number
-        self.routes[route] -= number
+        self.routes[route_of(settings)] -= number
 
 
 def route_of(settings: Mapping[str, Any]) -> str:

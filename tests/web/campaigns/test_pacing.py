@@ -69,9 +69,15 @@ def test_a_fast_one_has_its_calls_spread_over_the_time_until_the_next_look() -> 
 
 def test_lines_are_those_of_the_server_and_of_the_way() -> None:
     lines = Lines(3, {"": 2, "backup": 5, "carrier:twilio": 1})
-    assert [lines.room(one) for one in ("", "backup", "carrier:twilio", "other")] == [2, 3, 1, 0]
-    lines.use("backup", 2)
-    assert [lines.room(one) for one in ("", "backup", "carrier:twilio")] == [1, 1, 1]
+    ways = [{}, {"trunk": "backup"}, {"carrier": "twilio"}, {"trunk": "other"}]
+    assert [lines.room(one) for one in ways] == [2, 3, 1, 0]
+    lines.use({"trunk": "backup"}, 2)
+    assert [lines.room(one) for one in ways] == [1, 1, 1, 0]
+
+
+def test_whose_agent_is_elsewhere_is_not_called_from_here() -> None:
+    lines = Lines(3, {"": 2}, frozenset({"sales"}))
+    assert [lines.room({"agent": agent}) for agent in ("", "sales", "other")] == [2, 2, 0]
 
 
 def test_the_way_of_a_campaign() -> None:

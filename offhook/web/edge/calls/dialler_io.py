@@ -96,15 +96,15 @@ class Dialler:
         """Places a call at its time, if there still is a line for it."""
         self._under_way[due.call] = due
         await asyncio.sleep(due.at - time.time())
+        del self._under_way[due.call]  # from here on, something may have been sent
         outcome, why = await self._place(due)
         if why:
             self._not_placed.append((due, outcome, why))
-        del self._under_way[due.call]
 
     async def _place(self, due: DueCall) -> tuple[Outcome | None, str]:
         """Returns why nothing was sent, and what that is for the recipient, None if the call is due
         again at once; "" if the call is placed."""
-        if not free_lines(self._host).room(route_of(due.settings)):
+        if not free_lines(self._host).room(due.settings):
             return None, "no line is free"
         options = {name: value for name, value in due.settings.items() if name in OPTIONS}
         try:
@@ -126,7 +126,7 @@ def free_lines(host: Host) -> Lines:
     """Returns the lines that a process has for campaigns now."""
     if not host.ready or host.draining or host.overloaded:
         return Lines(0)
-    in_use, routes = set(host.lines), dict[str, int]()
+    in_use, routes, agents = set(host.lines), dict[str, int](), frozenset(host.config.agents)
     if host.sip is not None:
         in_use |= host.sip.lines
         routes |= _of_trunks(host.sip)
@@ -137,7 +137,7 @@ def free_lines(host: Host) -> Lines:
         for name, carrier in host.carriers.by_name.items():
             most = carrier.settings.max_calls or host.config.server.max_calls
             routes[route_of({"carrier": name})] = most - here[name]
-    return Lines(host.config.server.max_calls - len(in_use), routes)
+    return Lines(host.config.server.max_calls - len(in_use), routes, agents)
 
 
 def _of_trunks(sip: SipEndpoint) -> dict[str, int]:

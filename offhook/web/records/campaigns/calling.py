@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from offhook.telephony.call_record import CallRecord
 from offhook.web.campaigns.outcomes import Outcome, outcome_of
-from offhook.web.campaigns.pacing import AHEAD_S, Lines, next_after, route_of, slots
+from offhook.web.campaigns.pacing import AHEAD_S, Lines, next_after, slots
 from offhook.web.campaigns.states import RECIPIENT, RecipientEvent
 from offhook.web.records.campaigns.rows import R, can, finish_if_over, lock, plan
 from offhook.web.records.entries import storable
@@ -70,8 +70,7 @@ class Calling:
             due = connection.execute(first).all()
         for row in due:
             settings = json.loads(row.settings)
-            route = route_of(settings)
-            room = lines.room(route)
+            room = lines.room(settings)
             if not room:
                 continue
             try:
@@ -82,7 +81,7 @@ class Calling:
                 if not found:
                     raise
                 break  # what is claimed has to be placed
-            lines.use(route, len(taken))
+            lines.use(settings, len(taken))
             found += taken
         return found
 
