@@ -1,4 +1,5 @@
-"""A campaign of a thousand whose server is killed twice: nobody is called twice."""
+"""A campaign of a thousand whose server is killed twice, and one of which two servers have a share
+and one is killed: nobody is called twice."""
 
 import asyncio
 import csv
@@ -7,6 +8,7 @@ import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,6 +18,9 @@ from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.web.edge.callees import Callees
 from tests.web.edge.test_processes import TwoProcesses
+from tests.web.records.conftest import Postgres, emptied, postgres
+
+__all__ = ["postgres"]
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -38,7 +43,7 @@ def kind_of(number: str, times: int) -> str:
     return KINDS[int(number) % len(KINDS)]
 
 
-def serve(folder: Path, ports: tuple[int, int], far: str) -> TwoProcesses:
+def serve(folder: Path, ports: tuple[int, int], far: str, url: str = "") -> TwoProcesses:
     trunk = {"name": "pbx", "server": far, "machine_detection": "detect"}
     return TwoProcesses(
         folder,
@@ -49,9 +54,36 @@ def serve(folder: Path, ports: tuple[int, int], far: str) -> TwoProcesses:
         SIP_UDP=str(ports[1]),
         SIP_TCP=str(ports[1]),
         SIP_TRUNKS=json.dumps([trunk]),
-        RECORDS_URL=f"sqlite:///{folder}/calls.db",
+        RECORDS_URL=url or f"sqlite:///{folder}/calls.db",
         RECORDS_SPOOL=str(folder / "spool"),
     )
+
+
+async def begin(server: TwoProcesses, file: str, **settings: Any) -> None:
+    retries = json.dumps({name: {"times": 0} for name in RETRIES})
+    async with (
+        aiohttp.ClientSession(server.url) as http,
+        http.post(
+            "/campaigns",
+            params={"at_once": AT_ONCE, "per_second": PER_SECOND, "retries": retries, **settings},
+            data=file,
+            headers={"Content-Type": "text/csv"},
+        ) as answer,
+    ):
+        assert answer.status == 201, await answer.text()
+
+
+async def rows_of(server: TwoProcesses, campaign: str) -> list[dict[str, str]]:
+    async with (
+        aiohttp.ClientSession(server.url) as http,
+        http.get(f"/campaigns/{campaign}/report.csv") as answer,
+    ):
+        return list(csv.DictReader(io.StringIO(await answer.text())))
+
+
+def kill(server: TwoProcesses) -> None:
+    server.process.kill()
+    server.process.wait()
 
 
 def window(now: datetime) -> str:
@@ -64,29 +96,16 @@ async def test_nobody_is_called_twice_when_the_server_is_killed_twice(tmp_path: 
     file = "number,time_zone\n"
     file += "".join(f"{4930000000 + n},\n" for n in range(NUMBER))
     file += "".join(f"{4940000000 + n},Etc/GMT-10\n" for n in range(ASLEEP))
-    settings = {
-        "id": "thousand",
-        "at_once": AT_ONCE,
-        "per_second": PER_SECOND,
-        "windows": window(datetime.now(UTC)),
-        "time_zone": "UTC",
-        "retries": json.dumps({name: {"times": 0} for name in RETRIES}),
-    }
     server: TwoProcesses | None = None
     async with far.running() as where:
         try:
             server = await asyncio.to_thread(serve, tmp_path, ports, where)
             await server.ready()
-            headers = {"Content-Type": "text/csv"}
-            async with (
-                aiohttp.ClientSession(server.url) as http,
-                http.post("/campaigns", params=settings, data=file, headers=headers) as answer,
-            ):
-                assert answer.status == 201, await answer.text()
+            when = {"windows": window(datetime.now(UTC)), "time_zone": "UTC"}
+            await begin(server, file, id="thousand", **when)
             for calls in KILLED_AT:
                 await until(lambda calls=calls: len(far.called) >= calls)
-                server.process.kill()
-                server.process.wait()
+                kill(server)
                 far.server_died()
                 server = await asyncio.to_thread(serve, tmp_path, ports, where)
                 await server.ready()
@@ -95,15 +114,10 @@ async def test_nobody_is_called_twice_when_the_server_is_killed_twice(tmp_path: 
                 if found["states"]["waiting"] == ASLEEP and not found["states"]["dialling"]:
                     break
                 await asyncio.sleep(0.5)
-            async with (
-                aiohttp.ClientSession(server.url) as http,
-                http.get("/campaigns/thousand/report.csv") as answer,
-            ):
-                rows = list(csv.DictReader(io.StringIO(await answer.text())))
+            rows = await rows_of(server, "thousand")
         finally:
             if server is not None:
-                server.process.kill()
-                server.process.wait()
+                kill(server)
     check(far, found["outcomes"], rows)
 
 
@@ -123,3 +137,41 @@ def check(far: Callees, outcomes: dict[str, int], rows: list[dict[str, str]]) ->
             assert called[row["number"]] == 1
     seconds = Counter(row["last_call"][:19] for row in awake)
     assert max(seconds.values()) <= PER_SECOND
+
+
+async def test_another_server_goes_on_when_one_is_killed(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    emptied(postgres)
+    far, number = Callees(kind_of, talks_s=0.5), 200
+    servers: list[TwoProcesses] = []
+    async with far.running() as where:
+        try:
+            for name in "ab":
+                (tmp_path / name).mkdir()
+                ports = (free_port(), free_port())
+                started = (serve, tmp_path / name, ports, where, postgres.url)
+                servers.append(await asyncio.to_thread(*started))
+            for server in servers:
+                await server.ready()
+            file = "number\n" + "".join(f"{4930000000 + n}\n" for n in range(number))
+            await begin(servers[0], file, id="shared")
+            await until(lambda: len(far.called) >= number // 2)
+            assert far.most_at_once <= AT_ONCE
+            kill(servers[0])
+            found: dict[str, Any] = {}
+            while not found.get("ended"):  # it is missed after a minute
+                _, found = await servers[1].ask("GET", "/campaigns/shared")
+                await asyncio.sleep(0.5)
+            rows = await rows_of(servers[1], "shared")
+        finally:
+            for server in servers:
+                kill(server)
+    assert max(far.times_of().values()) == 1
+    assert sum(found["outcomes"].values()) == number
+    assert found["outcomes"].get("unknown", 0) <= AT_ONCE
+    for row in rows:
+        if row["outcome"] != "unknown":
+            assert row["outcome"] == OUTCOMES[kind_of(row["number"], 0)], row
+    for server in servers:
+        assert "we called" in server.text()

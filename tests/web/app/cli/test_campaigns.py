@@ -38,14 +38,14 @@ async def test_a_campaign_from_its_start_to_its_report(tmp_path: Path) -> None:
         options += ["--window", "Mon-Sun 00:00-24:00", "--time-zone", "Europe/Berlin"]
         options += ["--retry", "busy=0", "--per-second", "20"]
         found = await words(server, "start", str(file), *options)
-        assert found == "campaign spring is paused: 2 recipients, 0 twice"
+        assert found == "campaign spring is paused: 2 recipients"
         assert "Spring sale" in await words(server, "list")
         more = tmp_path / "more.json"
         more.write_text(json.dumps({"recipients": [{"number": "+4930003"}, {"number": "4"}]}))
         code, _, errors = await run("campaigns", "append", "spring", str(more), "--url", server.url)
         assert (code, "recipients.1.number: '4' is no number" in errors) == (1, True)
         found = await words(server, "append", "spring", str(file))
-        assert found == "campaign spring: 0 added, 2 known"
+        assert found == "campaign spring: 0 added, 2 were there"
         assert await words(server, "resume", "spring") == "campaign spring is running"
         await until(lambda: len(far.called) == 2)
 
@@ -65,7 +65,7 @@ async def test_a_campaign_from_its_start_to_its_report(tmp_path: Path) -> None:
         assert (code, errors) == (1, "offhook: the campaign is completed: it cannot pause\n")
 
         add = ["do-not-call", "--add", "0049 30 001", "--reason", "asked us to"]
-        assert await words(server, *add) == "1 added, 0 known"
+        assert await words(server, *add) == "1 added, 0 were there"
         assert "asked us to" in await words(server, "do-not-call")
         remove = ["do-not-call", "--remove", "+49 30 001"]
         assert await words(server, *remove) == "1 removed"

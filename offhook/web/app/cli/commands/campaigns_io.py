@@ -33,7 +33,8 @@ def campaigns(arguments: Namespace, terminal: Terminal) -> int:
     match a.action:
         case "start":
             found = ask("POST", path, **_begun(a))
-            line = "campaign {campaign_id} is {state}: {added} recipients, {known} twice"
+            twice = ", {known} were there twice" if found["known"] else ""
+            line = "campaign {campaign_id} is {state}: {added} recipients" + twice
         case "list":
             found = ask("GET", path)
             line = "\n".join(_table(found["campaigns"]))
@@ -42,7 +43,7 @@ def campaigns(arguments: Namespace, terminal: Terminal) -> int:
             line = "\n".join(_story(found))
         case "append":
             found = ask("POST", f"{path}/recipients", **_file(a))
-            line = "campaign {campaign_id}: {added} added, {known} known"
+            line = "campaign {campaign_id}: {added} added, {known} were there"
         case "report":
             terminal.show(ask("GET", f"{path}/report.csv"), end="")
             return 0
@@ -61,7 +62,7 @@ def campaigns(arguments: Namespace, terminal: Terminal) -> int:
 def _do_not_call(a: Namespace, terminal: Terminal, ask: Any) -> int:
     if a.add:
         found = ask("POST", "/do-not-call", json={"numbers": a.add, "reason": a.reason})
-        lines = [f"{found['added']} added, {found['known']} known"]
+        lines = [f"{found['added']} added, {found['known']} were there"]
     elif a.remove:
         for number in a.remove:
             found = ask("DELETE", f"/do-not-call/{quote(number, safe='')}")
@@ -71,7 +72,7 @@ def _do_not_call(a: Namespace, terminal: Terminal, ask: Any) -> int:
         lines = [
             f"{one['number']:<20} {one['added'][:10]}  {one['reason']}" for one in found["numbers"]
         ]
-        lines.append(f"{found['total']} numbers are not called")
+        lines.append(f"numbers that are not called: {found['total']}")
     terminal.show(json.dumps(found, ensure_ascii=False) if a.json else "\n".join(lines))
     return 0
 
