@@ -12,10 +12,15 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
+from offhook.media.leg import CallInfo
+from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config
+from offhook.web.config.tools import HttpTool
 from offhook.web.edge.server_io import application
+from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S, until
+from tests.web.edge.agents.test_agent import Page, called
 from tests.web.edge.callees import Callees
 from tests.web.edge.phones import Served
 from tests.web.edge.scripted_edge import ScriptedEdge
@@ -116,10 +121,10 @@ async def test_twenty_are_called_within_the_limits_and_each_has_an_outcome(tmp_p
             "refused": 1,
         }
         assert found["calls"] == 20 + 4  # the busy and the failed once more
-        called = far.times_of()
-        twice = {number for number, times in called.items() if times == 2}
+        times_of = far.times_of()
+        twice = {number for number, times in times_of.items() if times == 2}
         assert twice == {numbers[place] for place in (14, 15, 18, 19)}
-        assert len(called) == 20
+        assert len(times_of) == 20
         assert far.most_at_once <= 3  # the trunk has fewer lines than the campaign may use
         answer = await server.client.get(f"/campaigns/{begun['campaign_id']}/report.csv")
         assert answer.content_type == "text/csv"
@@ -187,6 +192,27 @@ async def test_numbers_on_the_do_not_call_list_are_not_called(tmp_path: Path) ->
         answer = await server.client.delete("/do-not-call/+4930001")
         assert answer.status == 200
         assert (await server.client.delete("/do-not-call/+4930001")).status == 404
+
+
+async def test_an_agent_adds_whoever_it_talks_to(tmp_path: Path) -> None:
+    async with serving(tmp_path, "127.0.0.1:9") as server, model() as endpoint:
+        endpoint.answers = [[calls("do_not_call", reason="never again")], [says("I am sorry.")]]
+        tool = HttpTool(
+            name="do_not_call",
+            description="Use it when they say that they do not want to be called again.",
+            parameters={"reason": "what they have said, in short"},
+            url=f"{server.url}/do-not-call/{{{{called}}}}",
+        )
+        endpoint_of = {"kind": "openai", "base_url": endpoint.url, "model": "m"}
+        agent = Agent.model_validate({**endpoint_of, "greeting": "Hello.", "tools": (tool,)})
+        page = Page()
+        page.info = CallInfo(edge="sip", direction="outbound", called="+4930001")
+        async with called(server.edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello.")
+            page.hear(type="send-text", id="1", data={"content": "Do not call me again."})
+            await until(lambda: page.words().endswith("I am sorry."))
+        [listed] = (await server.get("/do-not-call"))["numbers"]
+        assert (listed["number"], listed["reason"]) == ("+4930001", "never again")
 
 
 @pytest.mark.parametrize(
