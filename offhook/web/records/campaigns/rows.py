@@ -8,8 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from offhook.web.campaigns.errors import CampaignError
 from offhook.web.campaigns.plan import CampaignPlan, plan_of
-from offhook.web.campaigns.recipients import number_key
+from offhook.web.campaigns.recipients import check_number, number_key
 from offhook.web.campaigns.states import RECIPIENT_STATES, RecipientEvent, before
 from offhook.web.records.outbox import Outbox
 from offhook.web.records.tables import campaign_recipients, campaigns
@@ -132,8 +133,11 @@ def _described(row: sa.Row[Any], progress: _Progress) -> dict[str, Any]:
 
 def forget_recipient(connection: sa.Connection, number: str) -> int:
     """Deletes a number and its variables from all campaigns; whoever waits is not called. Returns
-    how many entries it had."""
-    of_number = R.key == number_key(number)
+    how many entries it had; 0 for what is no number, as the id of a call."""
+    try:
+        of_number = R.key == number_key(check_number(number))
+    except CampaignError:
+        return 0
     waiting = campaign_recipients.update().where(of_number, can("cancel"))
     connection.execute(waiting.values(state="cancelled"))
     anonymous = sa.literal("forgotten ").concat(sa.cast(R.number, sa.Text))
