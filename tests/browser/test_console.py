@@ -99,8 +99,9 @@ def filled(folder: Path) -> str:
     store.write([begun("live", now - 30), said("live", 0, "caller", "hello there")], elsewhere, now)
     store.seen(elsewhere, now + 86_400)
     people = [recipient("+4930001"), recipient("+4930002")]
-    store.campaigns.add("spring", {"name": EVIL}, people, now)
-    store.campaigns.add("winter", {"name": "winter"}, people, now - 1, paused=True)
+    elsewhere_too = {"agent": "of another server"}  # so nobody is called from here
+    store.campaigns.add("spring", {"name": EVIL, **elsewhere_too}, people, now)
+    store.campaigns.add("winter", {"name": "winter", **elsewhere_too}, people, now - 1, paused=True)
     store.close()
     return url
 
