@@ -23,7 +23,18 @@ MAY_IMPORT = {
 }
 SPEECH = ("speech", "engines")
 """The folders of `pipeline` that know no call; the first does not know the second either."""
-LAYERS = ("http", "records", "config", "speech_api", "tools", "realtime", "workers", "edge", "app")
+LAYERS = (
+    "http",
+    "campaigns",
+    "records",
+    "config",
+    "speech_api",
+    "tools",
+    "realtime",
+    "workers",
+    "edge",
+    "app",
+)
 """The folders of `web`, from the lowest: each imports only those before it."""
 MAX_FILES = 20
 MORE_FILES = {"offhook/telephony/sip": 22}

@@ -155,8 +155,28 @@ await page.waitForSelector("tbody code");
 found.seen.agents = await page.locator("tbody tr").allInnerTexts();
 await look("agents");
 
-// A call that is forgotten.
+// Campaigns: one is resumed, whose button keeps the focus, and another is paused and cancelled.
 page.on("dialog", (dialog) => dialog.accept());
+await page.click("nav a[href='#/campaigns']");
+await page.waitForSelector("tbody tr");
+found.seen.campaigns = await page.locator("tbody tr").allInnerTexts();
+await look("campaigns");
+await page.click("[aria-label='Resume winter']");
+await page.waitForSelector("[aria-label='Pause winter']");
+await page.focus("[aria-label='Pause winter']");
+await page.click("tbody tr:first-child button");
+await page.waitForFunction(() => document.querySelector("tbody tr button")?.textContent === "Resume");
+found.seen.paused = await text("tbody tr");
+await page.focus("[aria-label='Pause winter']");
+await page.click("tbody tr:first-child .danger");
+await page.waitForFunction(() => !document.querySelector("tbody tr").querySelector("button"));
+found.seen.cancelled = await text("tbody tr");
+found.seen.actions = await page.locator("tbody tr:first-child .row-actions > *").allInnerTexts();
+found.seen.report = await downloaded("tbody tr:first-child a");
+await page.focus("[aria-label='Pause winter']");
+found.seen.focusedAction = await page.evaluate(() => document.activeElement.ariaLabel);
+
+// A call that is forgotten.
 await page.goto(`${options.url}#/call/${call}`);
 await page.waitForSelector(".danger");
 await page.click(".danger");
@@ -186,8 +206,13 @@ found.seen.reader = await page.evaluate(async () => {
     listen: await status(`calls/${id}/recording`),
     forget: await status("calls/forget", { method: "POST", headers: json, body: JSON.stringify({ call_id: id }) }),
     end: await status(`calls/${id}`, { method: "DELETE", headers: json }),
+    campaigns: await status("campaigns"),
+    resume: await status("campaigns/winter", { method: "POST", headers: json, body: JSON.stringify({ action: "resume" }) }),
   };
 });
+await page.click("nav a[href='#/campaigns']");
+await page.waitForSelector("tbody tr");
+found.seen.reader.buttons = await page.locator("tbody button").count();
 found.ran = await page.evaluate(() => globalThis.ran ?? "");
 await browser.close();
 console.log(JSON.stringify({ ...found, troubles: refusals() }));

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from offhook.media.recording_io import OggOpusFile
+from offhook.web.campaigns.recipients import recipient
 from offhook.web.records.analyses import SETTLES_S, Found
 from offhook.web.records.entries import Entry, Happened
 from offhook.web.records.store import CallStore, Writer
@@ -97,6 +98,10 @@ def filled(folder: Path) -> str:
     elsewhere = Writer("elsewhere:7860")
     store.write([begun("live", now - 30), said("live", 0, "caller", "hello there")], elsewhere, now)
     store.seen(elsewhere, now + 86_400)
+    people = [recipient("+4930001"), recipient("+4930002")]
+    elsewhere_too = {"agent": "of another server"}  # so nobody is called from here
+    store.campaigns.add("spring", {"name": EVIL, **elsewhere_too}, people, now)
+    store.campaigns.add("winter", {"name": "winter", **elsewhere_too}, people, now - 1, paused=True)
     store.close()
     return url
 
@@ -183,11 +188,27 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert "nowhere.invalid" in trunk
     assert any("pocketsphinx" in engine for engine in seen["engines"])
     assert any("frontdesk" in agent for agent in seen["agents"])
+    assert EVIL in seen["campaigns"][0]
+    assert "0\u00a0of\u00a02" in seen["campaigns"][0]
+    assert ("paused" in seen["paused"], seen["focusedAction"]) == (True, "Pause winter")
+    assert ("2 cancelled" in seen["cancelled"], seen["actions"]) == (True, ["Report"])
+    assert seen["report"][0] == "spring.csv"
+    assert "'+4930001,UTC,cancelled" in seen["report"][1]
     assert seen["forgotten"] == "The words of this call have been deleted."
     assert seen["cookie"] == ""
     assert seen["session"] == [True, "Strict", "/"]
     assert seen["after"] == 401
-    assert seen["reader"] == {"look": 200, "trunks": 200, "listen": 403, "forget": 403, "end": 403}
+    assert seen["reader"] == {
+        "look": 200,
+        "trunks": 200,
+        "listen": 403,
+        "forget": 403,
+        "end": 403,
+    } | {
+        "campaigns": 200,
+        "resume": 403,
+        "buttons": 0,
+    }
     kept = CallStore(environment["OFFHOOK_RECORDS_URL"])
     assert kept.timeline("c1") == []
     kept.close()

@@ -89,10 +89,11 @@ class SipCalls:
         self._endpoint = phone
         self._by_session: dict[Session, SipCall] = {}
 
-    def new(self, trunk: Trunk | None, info: CallInfo) -> SipCall:
-        """Make a call; `finish` must follow."""
+    def new(self, trunk: Trunk | None, info: CallInfo, call_id: str = "") -> SipCall:
+        """Make a call, with this id if there is one; `finish` must follow."""
         ring_seconds = self._stack.settings.ring_seconds
-        call = SipCall(self._endpoint, uuid.uuid4().hex[:12], trunk, info, ring_seconds)
+        call_id = call_id or uuid.uuid4().hex[:12]
+        call = SipCall(self._endpoint, call_id, trunk, info, ring_seconds)
         self.by_id[call.call_id] = call
         self.begun.set()
         return call

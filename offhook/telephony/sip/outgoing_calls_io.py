@@ -48,6 +48,8 @@ class Dial:
     """What is done about who answers; None: as the trunk, or else the agent, has it."""
     message: str = ""
     """What is left on a machine; "" for the agent's."""
+    call_id: str = ""
+    """Our id of the call; "" for a new one."""
 
 
 class OutgoingCalls:
@@ -91,7 +93,7 @@ class OutgoingCalls:
             trunk=trunk.name,
             variables=dial.variables,
         )
-        call = self._calls.new(trunk, info)
+        call = self._calls.new(trunk, info, dial.call_id)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
         call.answer_status = AnswerStatus(
             dial.machine_detection or trunk.machine_detection, dial.message

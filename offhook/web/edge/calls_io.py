@@ -20,9 +20,10 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.web.config.agents import DEFAULT
 from offhook.web.edge import history_io
+from offhook.web.edge.calls.placing_io import place_call
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, error
-from offhook.web.edge.phones import DialRequest, DialRequestError, EndedCall, by_sip, parse_dial
+from offhook.web.edge.phones import CallOptions, DialRequestError, EndedCall, parse_dial
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.tools.recording_io import ACTIONS, RecordingAction, change_recording
 
@@ -48,25 +49,19 @@ async def place(request: web.Request) -> web.Response:
     if edge.config.sip is None and edge.carriers is None:
         raise NoPhones  # whatever the body says
     asked = parse_dial(await request.read())
-    if asked.machine_detection == "message" and not asked.message:
-        agent = edge.agents.find(asked.agent or DEFAULT)
-        if agent is not None and not agent.message:
-            raise DialRequestError("message: what is to be left on a machine? The agent has none")
-    call = await dial(edge, asked)
+    check_message(edge, asked)
+    call = await place_call(edge, asked)
     headers = {"Location": f"/calls/{call.call_id}"}
     answer = {"call_id": call.call_id, "state": call.state}
     return web.json_response(answer, status=201, headers=headers)
 
 
-async def dial(edge: Edge, asked: DialRequest) -> SipCall | CarrierCall:
-    """Calls somebody. Raises NoPhones, Busy, DialRequestError and DialError."""
-    if edge.config.sip is None and edge.carriers is None:
-        raise NoPhones
-    if asked.carrier:
-        return await edge.dial_by_carrier(asked)
-    if edge.config.sip is None:
-        raise DialRequestError("carrier: which one is to place the call?")
-    return edge.dial(by_sip(asked, edge.config.sip.ring_seconds))
+def check_message(edge: Edge, asked: CallOptions) -> None:
+    """Raises DialRequestError if a message is to be left on a machine, and there is none."""
+    if asked.machine_detection == "message" and not asked.message:
+        agent = edge.agents.find(asked.agent or DEFAULT)
+        if agent is not None and not agent.message:
+            raise DialRequestError("message: what is to be left on a machine? The agent has none")
 
 
 async def listed(request: web.Request) -> web.Response:

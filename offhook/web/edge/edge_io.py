@@ -103,7 +103,7 @@ class Edge:
             lambda: len(asyncio.all_tasks()),
             lambda: self.overloaded,
         )
-        self.records = CallRecords(self.metrics, lambda: self.config)
+        self.records = CallRecords(self.metrics, lambda: self.config, self)
         redis = "" if bot is not None else config.server.redis
         self.resumption = Resumption(redis, self.metrics) if redis else None
         """Calls that can continue at another server, if configured."""
@@ -374,8 +374,8 @@ class Edge:
             raise self.refusal("full")
         return self.sip.dial(dial)
 
-    async def dial_by_carrier(self, asked: DialRequest) -> CarrierCall:
-        """Calls a phone over a carrier. Raises NoPhones, Busy, and DialError."""
+    async def dial_by_carrier(self, asked: DialRequest, call_id: str = "") -> CarrierCall:
+        """Calls a phone over a carrier; see `dial`. Raises NoPhones, Busy, and DialError."""
         if self.carriers is None:
             raise NoPhones
         self.agents.check(asked.agent)
@@ -384,7 +384,7 @@ class Edge:
             *(asked.to, asked.caller, asked.agent),
             asked.ring_seconds or CARRIER_RING_S,
             asked.variables,
-            AnswerStatus(asked.machine_detection, asked.message),
+            *(AnswerStatus(asked.machine_detection, asked.message), call_id),
         )
 
     def saved(self, call_id: str, agent: str) -> SavedCall | None:

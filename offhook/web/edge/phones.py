@@ -30,13 +30,11 @@ class DialRequestError(ValueError):
     """Raised for an invalid body of `POST /calls`; the message names the field."""
 
 
-class DialRequest(BaseModel):
-    """The body of `POST /calls`."""
+class CallOptions(BaseModel):
+    """How a call is placed, whoever is called."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    to: str = Field(min_length=1, max_length=MAX_TEXT)
-    """A number or a SIP URI."""
     trunk: str = Field("", max_length=MAX_TEXT)
     """Name of a SIP trunk."""
     carrier: str = Field("", max_length=MAX_TEXT)
@@ -50,17 +48,13 @@ class DialRequest(BaseModel):
     is left on a machine ("message"); by default as the trunk or the agent has it."""
     message: str = Field("", max_length=MAX_SPOKEN_CHARS)
     """What is left on an answering machine; by default the agent's."""
-    variables: dict[str, Any] = {}
-    """Variables for the agent."""
     headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
     """Headers of the INVITE, named X-Something."""
 
-    @field_validator("to", "trunk", "carrier", "caller", "caller_name", "agent")
+    @field_validator("trunk", "carrier", "caller", "caller_name", "agent")
     @classmethod
-    def _is_printable(cls, text: str) -> str:
-        if not text.isprintable():
-            raise ValueError("has characters that cannot be printed")
-        return text
+    def _are_printable(cls, text: str) -> str:
+        return _printable(text)
 
     @field_validator("headers")
     @classmethod
@@ -71,10 +65,24 @@ class DialRequest(BaseModel):
         return headers
 
 
-def faults_of(error: ValidationError) -> str:
-    """Returns what is wrong with a body, with the names of its fields."""
-    faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-    return "; ".join(fault.removeprefix(": ") for fault in faults)
+class DialRequest(CallOptions):
+    """The body of `POST /calls`."""
+
+    to: str = Field(min_length=1, max_length=MAX_TEXT)
+    """A number or a SIP URI."""
+    variables: dict[str, Any] = {}
+    """Variables for the agent."""
+
+    @field_validator("to")
+    @classmethod
+    def _is_printable(cls, text: str) -> str:
+        return _printable(text)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
 
 
 def parse_dial(body: bytes) -> DialRequest:
@@ -82,12 +90,26 @@ def parse_dial(body: bytes) -> DialRequest:
     try:
         asked = DialRequest.model_validate_json(body)
     except ValidationError as error:
-        raise DialRequestError(faults_of(error)) from error
+        raise dial_fault(error) from error
+    check_options(asked)
+    return asked
+
+
+def dial_fault(error: ValidationError) -> DialRequestError:
+    """Returns what is wrong, with the name of each field."""
+    faults = (
+        f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
+        for e in error.errors()
+    )
+    return DialRequestError("; ".join(f.removeprefix(": ") for f in faults))
+
+
+def check_options(asked: CallOptions) -> None:
+    """Checks what belongs together. Raises DialRequestError."""
     if asked.carrier and (asked.trunk or asked.headers or asked.caller_name):
         raise DialRequestError("trunk, headers and caller_name are of SIP, not of a carrier")
     if asked.message and asked.machine_detection != "message":
         raise DialRequestError('message: needs "machine_detection": "message"')
-    return asked
 
 
 def by_sip(asked: DialRequest, usual_ring_s: float) -> Dial:

@@ -28,6 +28,7 @@ from offhook.signaling.whip.offer import OfferRefusal
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.carriers.providers import provider_called
 from offhook.telephony.sip.network.udp_io import listening_hosts
+from offhook.web.campaigns.errors import CampaignError, UnknownCampaign, WrongState
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Server
 from offhook.web.edge import calls_io, history_io, whip_io
@@ -36,6 +37,8 @@ from offhook.web.edge.builder.drafts import BUILDER, draft_of
 from offhook.web.edge.builder.watch_io import watching
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
+from offhook.web.edge.campaigns import routes_io as campaign_routes
+from offhook.web.edge.campaigns.requests import CSV
 from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.carriers.routes_io import OF_CARRIERS
 from offhook.web.edge.console import console_io, live_events_io, states_io
@@ -74,7 +77,7 @@ from offhook.web.workers.wyoming.door_io import wyoming_clients
 
 BAD_REQUESTS = (
     *(RequestError, OfferError, FragmentError),
-    *(DialRequestError, DialError, TokenRequestError),
+    *(DialRequestError, DialError, TokenRequestError, CampaignError),
 )
 """Exceptions that are answered with 400."""
 
@@ -105,12 +108,16 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Refusal as refusal:
         return error(refusal.status, str(refusal), **refusal.headers)
     accepted = whip_io.MEDIA_TYPES.get(request.match_info.handler, "application/json")
+    if request.match_info.handler in campaign_routes.WITH_CSV and request.content_type == CSV:
+        accepted = CSV
     is_known = request.match_info.http_exception is None  # otherwise 404 or 405
     if is_known and request.method in ("POST", "PATCH") and request.content_type != accepted:
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, f"Content-Type is not {accepted}")
     try:
         return await handler(request)
+    except WrongState as fault:
+        return error(409, str(fault))
     except BAD_REQUESTS as fault:
         return error(400, str(fault))
     except Refusal as refusal:  # of what a request asks for
@@ -127,6 +134,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(404, "unknown member")
     except RoomError as fault:
         return error(409, str(fault))
+    except UnknownCampaign:
+        return error(404, "unknown campaign_id")
     except history_io.NoRecords as fault:
         return error(409 if str(fault) == history_io.NOT_KEPT else 503, str(fault))
     except NoPhones:
@@ -251,6 +260,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     history_io.add_routes(app.router)  # before /calls/{call}
     calls_io.add_routes(app.router)
     room_routes.add_routes(app.router)
+    campaign_routes.add_routes(app.router)
     carrier_routes.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)

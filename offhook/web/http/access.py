@@ -94,6 +94,8 @@ ROUTES: Mapping[str, Role] = {
     "console": Role.PUBLIC,  # the files; what they show is at /calls
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
+    "campaigns": Role.RECORDS,
+    "do-not-call": Role.RECORDS,
     "trunks": Role.RECORDS,
     "engines": Role.RECORDS,
     "agents": Role.RECORDS,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from offhook.web.records.analyses import drop_analyses
 from offhook.web.records.bucket.faults import BucketFault
 from offhook.web.records.bucket.ledger import Ledger, release
 from offhook.web.records.bucket.places import in_bucket
+from offhook.web.records.campaigns.rows import forget_recipient
 from offhook.web.records.entries import digits_key
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
@@ -32,6 +33,8 @@ class Forgotten:
     """Files that are to be deleted too."""
     in_buckets: tuple[str, ...] = ()
     """Sounds that are, or may be, in buckets, and are to be deleted there."""
+    recipients: int = 0
+    """Entries in campaigns of a number; whoever waited there is not called."""
 
 
 class Remover(Protocol):
@@ -64,7 +67,10 @@ class Deletion:
             # The same with a prefix of international calls, as 00 instead of +.
             keys = [key.rstrip("0") + zeros for zeros in ("", "0", "00")]
             is_it = sa.or_(is_it, calls.c.caller_key.in_(keys), calls.c.called_key.in_(keys))
-        return self._blank(sa.and_(is_it, calls.c.state == "ended"), now)
+        forgotten = self._blank(sa.and_(is_it, calls.c.state == "ended"), now)
+        with self._begin() as connection:
+            recipients = forget_recipient(connection, number_or_id)
+        return replace(forgotten, recipients=recipients)
 
     def expire_words(self, before: float, now: float) -> Forgotten:
         """The same for the calls that ended before a time and have not been forgotten yet."""
@@ -121,7 +127,7 @@ class Deletion:
         `bucket` is None without one."""
         forgotten = self.forget(number_or_id, now)
         faults = delete_files(forgotten.recordings)
-        if forgotten.calls:
+        if forgotten.calls or forgotten.recipients:
             self.erase()
         if not forgotten.in_buckets:
             return forgotten, faults, 0

@@ -2,13 +2,14 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from offhook.web.records.campaigns.rows import under_way
 from offhook.web.records.listing import listed
 from offhook.web.records.live_look import FOLLOWED, AgentSums, Followed, LiveLook
 from offhook.web.records.search import LISTED
@@ -18,6 +19,8 @@ Id = TypeVar("Id")
 
 MAX_CALLS = 500
 """Maximum calls that are followed, those that began last; the others are only counted."""
+MAX_CAMPAIGNS = 20
+"""Maximum campaigns that are followed, those that began last."""
 MAX_EVENTS = 2000
 """Maximum events of one look; the rest comes with the next."""
 MAX_AGENTS = 500
@@ -33,9 +36,9 @@ class LiveReader:
         """`begin` opens a transaction."""
         self._begin = begin
 
-    def look(self, known: Mapping[str, int]) -> LiveLook:
+    def look(self, known: Mapping[str, int], campaigns: Collection[str] = ()) -> LiveLook:
         """Returns what has happened. `known` are the calls of the look before, each with the
-        position of its last event, -1 for none."""
+        position of its last event, -1 for none; `campaigns` those that were under way."""
         is_live = calls.c.state == "live"
         with self._begin() as connection:
             found = sa.select(*LISTED).where(is_live).order_by(calls.c.started.desc())
@@ -49,7 +52,8 @@ class LiveReader:
             new = [row["id"] for row in rows if row["id"] not in known]
             happened = [*_last_of(connection, new), *_since(connection, known)]
             over = _ended(connection, gone)
-        return LiveLook([listed(row) for row in rows], number, happened, over)
+            progress = under_way(connection, campaigns, MAX_CAMPAIGNS)
+        return LiveLook([listed(row) for row in rows], number, happened, over, progress)
 
     def agents(self, start: float) -> dict[str, AgentSums]:
         """Returns the agents that have calls now, or had any that began since then, seconds since

@@ -36,6 +36,8 @@ class LiveLook:
     last event of each kind."""
     over: Sequence[dict[str, Any]]
     """Calls that were in progress at the look before and have ended."""
+    campaigns: Sequence[dict[str, Any]] = ()
+    """Those that are under way, or were at the look before, with their progress."""
 
 
 @dataclass

@@ -74,6 +74,12 @@ class Outbox:
         event: EventType = "trunk.registered" if turned.up else "trunk.failed"
         self._add(connection, about, event, data, now, str(turned.at))
 
+    def add_campaign(
+        self, connection: sa.Connection, campaign: str, shown: dict[str, Any], now: float
+    ) -> None:
+        """Has a campaign told that is over, with what became of its recipients."""
+        self._add(connection, f"campaign:{campaign}", "campaign.completed", shown, now)
+
     def _add(
         self,
         connection: sa.Connection,

@@ -13,6 +13,9 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from offhook.telephony.call_record import CallRecord
 from offhook.web.records.analyses import Analyses, analysis_of
 from offhook.web.records.bucket.ledger import Ledger, place_of
+from offhook.web.records.campaigns.calling import Calling
+from offhook.web.records.campaigns.campaigns import Campaigns
+from offhook.web.records.campaigns.do_not_call import DoNotCall
 from offhook.web.records.deletion import Deletion
 from offhook.web.records.entries import (
     Began,
@@ -94,6 +97,9 @@ class CallStore:
         self._add_agent = self.kind.insert(call_agents).values(row).on_conflict_do_nothing()
         self.analyses = Analyses(self.kind, self._begin, self.outbox, analysed_by)
         self.live = LiveReader(self._begin)
+        self.campaigns = Campaigns(self.kind, self._begin, self.outbox)
+        self.calling = Calling(self._begin, self.outbox)
+        self.do_not_call = DoNotCall(self.kind, self._begin)
 
     @property
     def place(self) -> str:
@@ -162,6 +168,7 @@ class CallStore:
                     self._announce_end(connection, entry.call, now)
                 case Recorded():
                     self._add_record(connection, entry, writer)
+                    self.calling.settle(connection, entry.record, now)
                     self._announce_end(connection, entry.record.call_id, now)
                 case RecordingReady():
                     self.outbox.add_recording(connection, entry, now)
@@ -329,6 +336,7 @@ class CallStore:
             is_it = sa.and_(servers.c.server == writer.server, servers.c.process == writer.process)
             gone = sa.or_(gone, is_it)
         with self._begin() as connection:
+            self.calling.lose(connection, gone, servers, now)
             lost = connection.execute(
                 sa.select(calls.c.id, calls.c.started, calls.c.server, servers.c.seen)
                 .join(

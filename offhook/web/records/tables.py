@@ -179,6 +179,61 @@ bucket_recordings = sa.Table(
 it. `sound` is its s3://BUCKET/KEY; the timeline lies beside it. `state` is waiting, uploading,
 there or removing: see `bucket.ledger`."""
 
+campaigns = sa.Table(
+    "campaigns",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("ended", sa.Double),
+    sa.Column("next_at", sa.Double, nullable=False),
+    sa.Column("settings", sa.Text, nullable=False),
+    sa.Column("columns", sa.Text, nullable=False, default="[]"),
+    sa.Index("campaigns_state", "state", "next_at"),
+)
+"""Campaigns of outgoing calls. `next_at` is the earliest time of the next call, as `per_second` has
+it; `settings` is JSON as it was asked for, and `columns` lists the names of variables. `ended` is
+when nobody waited and no call was in progress any more."""
+
+campaign_recipients = sa.Table(
+    "campaign_recipients",
+    METADATA,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("campaign", sa.Text, nullable=False),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("called", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("time_zone", sa.Text, nullable=False),
+    sa.Column("variables", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False, default=""),
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("next_at", sa.Double, nullable=False),
+    sa.Column("call", sa.Text, nullable=False, default=""),
+    sa.Column("server", sa.Text, nullable=False, default=""),
+    sa.Column("process", sa.Integer, nullable=False, default=0),
+    sa.Column("dialled", sa.Double),
+    sa.UniqueConstraint("campaign", "id"),
+    # With all that progress is counted by, which so reads no rows.
+    sa.Index("campaign_recipients_next", "campaign", "state", "next_at", "outcome", "attempts"),
+    sa.Index("campaign_recipients_call", "call"),
+    sa.Index("campaign_recipients_key", "key"),
+)
+"""Who is called. `called` is the number as it is dialled and `key` the same for all ways of writing
+it; `state` is one of `states.RECIPIENT_STATES`. `call`, `server` and `process` are of the last
+attempt, written with "dialling" before anything is sent."""
+
+do_not_call = sa.Table(
+    "do_not_call",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("called", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("added", sa.Double, nullable=False),
+)
+"""Numbers that no campaign calls."""
+
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: (
         "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",

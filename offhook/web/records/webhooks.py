@@ -23,6 +23,7 @@ EventType = Literal[
     "recording.uploaded",
     "trunk.registered",
     "trunk.failed",
+    "campaign.completed",
 ]
 OF_KINDS: dict[str, EventType] = {
     "caller_turn": "turn.caller",

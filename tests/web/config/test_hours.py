@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from offhook.web.campaigns.week import DAYS, Span
 from offhook.web.config.config import Config
-from offhook.web.config.hours import DAYS, Hours, Span, on_duty
+from offhook.web.config.hours import Hours, on_duty
 
 WEEK = ("Mon-Fri 09:00-18:00", "Sat, Sun 10:00-14:00")
 

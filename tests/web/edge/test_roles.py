@@ -58,13 +58,23 @@ TABLE = {
     ("PATCH", "/calls/{call}/members/{member}"): Use.OPERATE,
     ("DELETE", "/calls/{call}/members/{member}"): Use.OPERATE,
     ("POST", "/calls/{call}/agent"): Use.OPERATE,
+    ("GET", "/campaigns"): Use.READ,
+    ("POST", "/campaigns"): Use.OPERATE,
+    ("GET", "/campaigns/{campaign}"): Use.READ,
+    ("POST", "/campaigns/{campaign}"): Use.OPERATE,
+    ("POST", "/campaigns/{campaign}/recipients"): Use.OPERATE,
+    ("GET", "/campaigns/{campaign}/report.csv"): Use.READ,
+    ("GET", "/do-not-call"): Use.READ,
+    ("POST", "/do-not-call"): Use.OPERATE,
+    ("POST", "/do-not-call/{number}"): Use.OPERATE,
+    ("DELETE", "/do-not-call/{number}"): Use.OPERATE,
     ("GET", "/trunks"): Use.READ,
     ("GET", "/engines"): Use.READ,
     ("POST", "/engines"): Use.OPERATE,
     ("GET", "/agents"): Use.READ,
 }
-"""Every route below /calls, /console, /trunks, /engines and /agents; HEAD is as GET."""
-OURS = re.compile(r"/(calls|console|trunks|engines|agents)(/.*)?")
+"""Every route below these; HEAD is as GET."""
+OURS = re.compile(r"/(calls|campaigns|do-not-call|console|trunks|engines|agents)(/.*)?")
 REFUSED = (401, 403)
 
 FOREIGN = {"Origin": "https://elsewhere.example"}
@@ -83,6 +93,7 @@ def routes_of(app: aiohttp.web.Application) -> dict[tuple[str, str], str]:
         method = "GET" if route.method == "HEAD" else route.method
         asked = path.replace("{call}", "nobody").replace("{name}", "console.js")
         asked = asked.replace("{member}", "nobody")
+        asked = asked.replace("{campaign}", "none").replace("{number}", "4711")
         found[method, path] = asked
     return found
 

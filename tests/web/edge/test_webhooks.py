@@ -221,7 +221,7 @@ async def test_a_recording_that_the_end_of_a_server_completes_is_told_by_the_nex
     program = Receiver()
     async with program.running() as url:
         config = records(tmp_path, webhooks=[hook(url, "recording.ready")])
-        ends = CallRecords(edge.metrics, lambda: config)
+        ends = CallRecords(edge.metrics, lambda: config, edge)
         ends.open_store(config)
         assert ends.kept is not None
         ends.kept.add(begun("call"))

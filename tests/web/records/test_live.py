@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from offhook.web.campaigns.recipients import recipient
 from offhook.web.edge.console.live_calls import LAST_TURNS, LiveCalls
 from offhook.web.records import live
 from offhook.web.records.entries import Happened
@@ -30,7 +31,8 @@ class Screen:
         self.store, self.calls = store, LiveCalls()
 
     def look(self) -> list[tuple[str, Any]]:
-        changes = self.calls.update(self.store.live.look(self.calls.positions))
+        calls = self.calls
+        changes = calls.update(self.store.live.look(calls.positions, calls.campaigns))
         return [(change.kind, change.data) for change in changes]
 
     def kinds(self) -> list[str]:
@@ -146,3 +148,21 @@ def test_agents_have_what_their_calls_add_up_to(store: CallStore) -> None:
     sums = store.live.agents(NOON)
     assert sums == {"front": AgentSums(0, 5, 0, 400), "sales": AgentSums(1, 0)}
     assert store.live.agents(NOON + 100) == {"sales": AgentSums(1)}
+
+
+def test_campaigns_are_followed_until_they_have_ended(store: CallStore) -> None:
+    screen = Screen(store)
+    assert screen.look() == []
+    some = [recipient("+49301"), recipient("+49302")]
+    store.campaigns.add("spring", {"name": "Spring"}, some, NOON)
+    [(kind, data)] = screen.look()
+    assert (kind, data["campaign_id"], data["states"]["waiting"]) == ("campaign", "spring", 2)
+    assert screen.look() == []
+    assert [row["name"] for row in screen.calls.snapshot().data["campaigns"]] == ["Spring"]
+    store.campaigns.act("spring", "pause", NOON)
+    assert [data["state"] for _, data in screen.look()] == ["paused"]
+    store.campaigns.act("spring", "cancel", NOON)
+    [(_, data)] = screen.look()
+    assert (data["state"], data["states"]["cancelled"]) == ("cancelled", 2)
+    assert screen.look() == []
+    assert screen.calls.snapshot().data["campaigns"] == []

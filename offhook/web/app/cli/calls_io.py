@@ -1,7 +1,5 @@
 """`offhook calls`: the calls that are kept, read from the store itself: no server need run."""
 
-import csv
-import io
 import json
 import shutil
 import subprocess
@@ -19,6 +17,7 @@ from offhook.web.config.config import Config
 from offhook.web.records.bucket.client_io import Bucket, BucketFile
 from offhook.web.records.bucket.faults import BucketFault, NotInBucket
 from offhook.web.records.bucket.places import in_bucket, is_encrypted, name_of, timeline_of
+from offhook.web.records.csv_cells import csv_line
 from offhook.web.records.errors import StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
@@ -161,9 +160,7 @@ def exported(store: CallStore, search: Search, *, as_csv: bool) -> Iterator[str]
         return
     yield ",".join(EXPORTED)
     for call in store.export(search):
-        line = io.StringIO()
-        csv.writer(line).writerow(_harmless(call.get(name)) for name in EXPORTED)
-        yield line.getvalue().rstrip("\r\n")
+        yield csv_line([call.get(name) for name in EXPORTED]).rstrip("\r\n")
 
 
 def bucket_of(config: Config) -> Bucket | None:
@@ -277,12 +274,6 @@ def _event_line(event: dict[str, Any]) -> str:
     rest = {k: v for k, v in event.items() if k not in ("at_ms", "event") and v not in ("", None)}
     told = json.dumps(rest, ensure_ascii=False) if rest else ""
     return _clean(f"  {kind.replace('_', ' ')} {told}")
-
-
-def _harmless(value: Any) -> Any:
-    """Returns a cell that no spreadsheet takes for a formula."""
-    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{value}" if is_formula else value
 
 
 def _clean(text: str) -> str:

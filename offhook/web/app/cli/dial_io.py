@@ -118,6 +118,11 @@ class Phones:
             raise PhoneError("the server has no messages" + (f" of {call_id}" if call_id else ""))
         return found
 
+    async def ask(self, method: str, path: str, **options: Any) -> Any:
+        """Returns the answer of one of the operator's routes. Raises PhoneError."""
+        async with self._session() as http:
+            return await self._ask(http, method, path, **options)
+
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(ANSWER_S)
         connector = aiohttp.UnixConnector(self._socket) if self._socket else None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from loguru import logger
 
+from offhook.web.app.cli.commands.campaigns_io import campaigns
 from offhook.web.app.cli.commands.checks_io import bench, doctor
 from offhook.web.app.cli.commands.conversations_io import chat, evaluate, init
 from offhook.web.app.cli.commands.kept_calls_io import kept_calls
@@ -29,6 +30,7 @@ COMMANDS: dict[str, Callable[[Namespace, Terminal], int]] = {
     "call": call,
     "calls": kept_calls,
     "dial": dial,
+    "campaigns": campaigns,
     "sip-trace": sip_trace,
     "transcribe": transcribe,
     "align": align,

@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     _history_parser(commands.add_parser("calls", help="find, play, save, export and forget calls"))
     _call_parser(commands.add_parser("call", help="place a scripted call and report"))
     _phone_parsers(commands)
+    _campaigns_parser(commands.add_parser("campaigns", help="call many, and see who answered"))
 
     _transcribe_parser(commands.add_parser("transcribe", help="transcribe audio or video files"))
     _align_parser(commands.add_parser("align", help="find when the words of a text are spoken"))
@@ -382,21 +383,100 @@ def _phone_parsers(commands: Any) -> None:
         "call", nargs="?", default="", metavar="CALL_ID", help="show the full messages of this call"
     )
     for command in (dial, trace):
-        command.add_argument(
-            "--url",
-            default="",
-            help="URL of the server, or unix:PATH (default: as in the configuration)",
-        )
-        command.add_argument(
-            "--admin-key", default="", metavar="KEY", help="default: as in the configuration"
-        )
-        _config_argument(command)
+        _operator_arguments(command)
     dial.add_argument("--json", action="store_true", help="one JSON object per line for each event")
     form = trace.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument(
         "--pcap", type=Path, metavar="FILE", help="write the messages as a pcap, for Wireshark"
     )
+
+
+def _operator_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--url",
+        default="",
+        help="URL of the server, or unix:PATH (default: as in the configuration)",
+    )
+    command.add_argument(
+        "--admin-key", default="", metavar="KEY", help="default: as in the configuration"
+    )
+    _config_argument(command)
+
+
+def _campaigns_parser(campaigns: argparse.ArgumentParser) -> None:
+    actions = campaigns.add_subparsers(dest="action", required=True, metavar="ACTION")
+    start = actions.add_parser("start", help="call the recipients of a file")
+    every = actions.add_parser("list", help="list campaigns with their progress, the last first")
+    show = actions.add_parser("show", help="show one campaign: who is left, and how calls ended")
+    pause = actions.add_parser("pause", help="place no more calls for now; those in progress go on")
+    resume = actions.add_parser("resume", help="go on with a campaign that was paused")
+    cancel = actions.add_parser("cancel", help="give up all who were not called yet")
+    append = actions.add_parser("append", help="add the recipients of a file")
+    report = actions.add_parser("report", help="write all recipients with their outcomes as CSV")
+    forbid = actions.add_parser("do-not-call", help="list the numbers that no campaign calls")
+    _campaign_arguments(start)
+    for command in (show, pause, resume, cancel, append, report):
+        command.add_argument("campaign", metavar="CAMPAIGN_ID")
+    append.add_argument("file", type=Path, metavar="FILE", help="CSV or JSON, as of start")
+    forbid.add_argument("--add", nargs="+", metavar="NUMBER", help="add numbers instead")
+    forbid.add_argument("--remove", nargs="+", metavar="NUMBER", help="remove numbers instead")
+    forbid.add_argument("--reason", default="", help="why they are added")
+    for command in (start, every, show, pause, resume, cancel, append, report, forbid):
+        _operator_arguments(command)
+        if command is not report:
+            command.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _campaign_arguments(start: argparse.ArgumentParser) -> None:
+    start.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="CSV with a column number, and id, time_zone and variables if wanted; or JSON",
+    )
+    for name, metavar, what in (
+        ("id", "ID", "id of the campaign (default: a new one)"),
+        ("name", "NAME", "what lists call it"),
+        ("agent", "NAME", "one of [agents.NAME]"),
+        ("trunk", "NAME", "name of the trunk (default: the first with a server)"),
+        ("carrier", "NAME", "name of a carrier, instead of SIP"),
+        ("caller", "NUMBER", "caller id to show"),
+        ("time-zone", "ZONE", "of recipients who name none, as Europe/Berlin"),
+        ("at-once", "N", "maximum calls in progress (default 5)"),
+        ("per-second", "N", "maximum calls placed in a second (default 1)"),
+        ("ring-seconds", "S", "maximum ringing time"),
+        ("message", "TEXT", "what is left on an answering machine"),
+    ):
+        start.add_argument(f"--{name}", metavar=metavar, help=what)
+    start.add_argument(
+        "--machine-detection",
+        choices=("off", "detect", "message"),
+        help="what is done about who answers (default: as the trunk or the agent has it)",
+    )
+    start.add_argument(
+        "--window",
+        dest="windows",
+        action="append",
+        metavar="TIMES",
+        help='when to call, as "Mon-Fri 09:00-18:00"; may be given several times',
+    )
+    start.add_argument(
+        "--holiday",
+        dest="holidays",
+        action="append",
+        metavar="DATE",
+        help="a day without calls, as 12-25; may be given several times",
+    )
+    start.add_argument(
+        "--retry",
+        dest="retries",
+        action=_PairAction,
+        metavar="OUTCOME=TIMES[/MINUTES]",
+        help="call again, as busy=2/15: of machine, busy, no_answer, failed and unknown; may be "
+        "given several times",
+    )
+    start.add_argument("--paused", action="store_true", help="call nobody before it is resumed")
 
 
 def _history_parser(calls: argparse.ArgumentParser) -> None:

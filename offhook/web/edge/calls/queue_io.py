@@ -29,10 +29,12 @@ class StoreQueues:
         name: str,
         claim: Callable[[float], Sequence[Work]],
         handle: Callable[[Work], Awaitable[object]],
+        look: Callable[[], object] = lambda: None,
     ) -> None:
         """Has what is due handled, all of it at once, then what is due next. `claim` returns it,
-        given the time in s since 1970, and blocks; both may raise StoreError."""
-        self._tasks.spawn(self._serve(name, claim, handle), name)
+        given the time in s since 1970, and blocks; both may raise StoreError. `look` is called
+        before, on the loop, for what `claim` has to know of calls in progress."""
+        self._tasks.spawn(self._serve(name, claim, handle, look), name)
 
     async def close(self) -> None:
         """Ends all work; what is not done waits in the store."""
@@ -43,12 +45,14 @@ class StoreQueues:
         name: str,
         claim: Callable[[float], Sequence[Work]],
         handle: Callable[[Work], Awaitable[object]],
+        look: Callable[[], object],
     ) -> None:
         while not self._ready():
             await asyncio.sleep(LOOK_S)
         while True:
             due: Sequence[Work] = ()
             try:
+                look()
                 due = await asyncio.to_thread(claim, time.time())
                 await asyncio.gather(*map(handle, due))
             except StoreError as error:  # the writer tells of it too

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from offhook.web.records.entries import Recorded, RecordingReady, TrunkTurned
 from offhook.web.records.writing.kept_call import KeptCall, KeptSound
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
+    from offhook.web.edge.calls.dialler_io import Dialler, Host
     from offhook.web.edge.calls.outbox_io import OutboxSender
     from offhook.web.edge.calls.queue_io import StoreQueues
     from offhook.web.edge.console.live_feed_io import LiveFeed
@@ -49,8 +50,9 @@ FETCHES_AT_ONCE = 4
 class CallRecords:
     """Writes records to the log and to a file, and remembers the last SIP calls."""
 
-    def __init__(self, metrics: Metrics, config: Callable[[], Config]) -> None:
-        """`config` returns the current configuration, which may be reloaded."""
+    def __init__(self, metrics: Metrics, config: Callable[[], Config], host: "Host") -> None:
+        """`config` returns the current configuration, which may be reloaded; `host` places the
+        calls of campaigns."""
         self.ended: dict[str, EndedCall] = {}
         """The last ENDED_CALLS SIP calls, by their ids."""
         self.recordings: RecordingWriter | None = None
@@ -66,6 +68,8 @@ class CallRecords:
         self.fetching = asyncio.Semaphore(FETCHES_AT_ONCE)
         """Held by requests that read from the bucket."""
         self._sender: OutboxSender | None = None
+        self._dialler: Dialler | None = None
+        self._host = host
         self._queues: StoreQueues | None = None
         self._metrics = metrics
         self._config = config
@@ -90,6 +94,7 @@ class CallRecords:
         if not config.records.url:
             return
         from offhook.web.edge.calls.analyst_io import Analyst
+        from offhook.web.edge.calls.dialler_io import Dialler
         from offhook.web.edge.calls.outbox_io import OutboxSender
         from offhook.web.edge.calls.queue_io import StoreQueues
         from offhook.web.edge.console.live_feed_io import LiveFeed
@@ -132,6 +137,8 @@ class CallRecords:
                 lambda model, cost: metrics.cost.labels(model).inc(cost),
             )
             analyst.start(self._queues)
+            self._dialler = Dialler(store, Writer(server, process), self._host)
+            self._dialler.start(self._queues)
             if config.s3.bucket:
                 self._open_bucket(config, store, self._queues)
 
@@ -147,17 +154,21 @@ class CallRecords:
         metrics = self._metrics.recordings
         Uploader(store, self.bucket, config.recording.directory, metrics).start(queues)
 
-    async def _look(self, known: Mapping[str, int]) -> "LiveLook":
-        """Looks for calls in progress. Raises StoreError."""
+    async def _look(self, known: Mapping[str, int], campaigns: Collection[str]) -> "LiveLook":
+        """Looks for calls in progress, and campaigns. Raises StoreError."""
         assert self.kept is not None
         async with self.looking:
-            return await asyncio.to_thread(self.kept.store.live.look, known)
+            return await asyncio.to_thread(self.kept.store.live.look, known, campaigns)
 
     async def stop_queues(self) -> None:
-        """Ends the work on what waits in the store: webhooks and analyses. Idempotent."""
+        """Ends the work on what waits in the store: webhooks, analyses, calls of campaigns.
+        Idempotent."""
         if self._queues is not None:
             await self._queues.close()
             self._queues = None
+        if self._dialler is not None:
+            await self._dialler.close()
+            self._dialler = None
         if self._sender is not None:
             await self._sender.close()
             self._sender = None

@@ -118,9 +118,14 @@ class CarrierCalls:
         return claim
 
     def new_call(
-        self, carrier: Carrier, info: CallInfo, agent: str = "", claim: Claim | None = None
+        self,
+        carrier: Carrier,
+        info: CallInfo,
+        agent: str = "",
+        claim: Claim | None = None,
+        call_id: str = "",
     ) -> CarrierCall:
-        call_id = self._host.new_id()
+        call_id = call_id or self._host.new_id()
         agent = agent or carrier.settings.agent
         call = CarrierCall(call_id, carrier.provider, carrier.rest, info, agent, self._host.record)
         call.claim = claim
@@ -354,8 +359,10 @@ class CarrierCalls:
         ring_seconds: float = 60.0,
         variables: Mapping[str, Any] | None = None,
         status: AnswerStatus | None = None,
+        call_id: str = "",
     ) -> CarrierCall:
-        """Places a call; `status` has what is asked of who answers. Raises DialError and Busy."""
+        """Places a call, with this id if there is one; `status` has what is asked of who answers.
+        Raises DialError and Busy."""
         carrier = self._by_name.get(name)
         if carrier is None:
             there = ", ".join(self._by_name) or "none"
@@ -374,7 +381,7 @@ class CarrierCalls:
             trunk=name,
             variables=variables or {},
         )
-        call = self.new_call(carrier, info, agent)
+        call = self.new_call(carrier, info, agent, call_id=call_id)
         call.answer_status = status or AnswerStatus()
         call.answer_status.mode = call.answer_status.mode or settings.machine_detection
         decision = self.decision(call)

@@ -34,6 +34,7 @@ class LiveCalls:
 
     def __init__(self) -> None:
         self._calls: dict[str, _Live] = {}
+        self._campaigns: dict[str, dict[str, Any]] = {}
         self._number = 0
 
     @property
@@ -41,11 +42,18 @@ class LiveCalls:
         """Returns the calls that are followed, each with the position of its last event."""
         return {call_id: call.position for call_id, call in self._calls.items()}
 
+    @property
+    def campaigns(self) -> list[str]:
+        """Returns the campaigns that are followed."""
+        return [*self._campaigns]
+
     def snapshot(self) -> LiveEvent:
         """Returns all calls as they are now, the last first."""
         shown = [{**call.row, "last_turns": [*call.turns]} for call in self._calls.values()]
         shown.sort(key=lambda row: row["started"], reverse=True)
-        return LiveEvent("snapshot", {"calls": shown, "number": self._number})
+        campaigns = [*self._campaigns.values()]
+        data = {"calls": shown, "number": self._number, "campaigns": campaigns}
+        return LiveEvent("snapshot", data)
 
     def update(self, look: LiveLook) -> list[LiveEvent]:
         """Returns what has changed since the look before."""
@@ -56,10 +64,18 @@ class LiveCalls:
         for call_id, events in happened.items():
             changes += self._happened(call_id, events)
         changes += self._gone(look)
+        changes += self._progress(look)
         if look.number != self._number:
             self._number = look.number
             changes.append(LiveEvent("number", {"number": look.number}))
         return changes
+
+    def _progress(self, look: LiveLook) -> Iterator[LiveEvent]:
+        for row in look.campaigns:
+            if row != self._campaigns.get(row["campaign_id"]):
+                yield LiveEvent("campaign", row)
+        under_way = (row for row in look.campaigns if row["ended"] is None)
+        self._campaigns = {row["campaign_id"]: row for row in under_way}
 
     def _begun(self, look: LiveLook) -> Iterator[LiveEvent]:
         for row in reversed(look.calls):

@@ -7,7 +7,7 @@ processes and servers that share it. Without a listener nobody looks.
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from loguru import logger
@@ -24,7 +24,7 @@ MAX_WAITING = 500
 """Maximum events that wait for one listener, who reads too slowly; then it is dropped, and has to
 come back for another snapshot."""
 
-Read = Callable[[Mapping[str, int]], Awaitable[LiveLook]]
+Read = Callable[[Mapping[str, int], Collection[str]], Awaitable[LiveLook]]
 """Looks into the store, given what was seen; see `LiveReader.look`. Raises StoreError."""
 
 
@@ -116,7 +116,7 @@ class LiveFeed:
     async def _look(self) -> None:
         calls = self._calls or LiveCalls()
         try:
-            changes = calls.update(await self._read(calls.positions))
+            changes = calls.update(await self._read(calls.positions, calls.campaigns))
         except StoreError as fault:
             self._fail(str(fault))
             return

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from offhook.media.rooms.room import ROLES, Role
 from offhook.web.config.agents import MAX_SPOKEN_CHARS
-from offhook.web.edge.phones import DialRequest, DialRequestError, faults_of
+from offhook.web.edge.phones import DialRequest, DialRequestError, dial_fault
 
 CALLER = "caller"
 """Name of the member whose call it is."""
@@ -116,5 +116,5 @@ def parsed(kind: Callable[..., B], body: bytes) -> B:
     try:
         read: B = model.model_validate_json(body)
     except ValidationError as error:
-        raise DialRequestError(faults_of(error)) from error
+        raise dial_fault(error) from error
     return read

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import check_offer
-from offhook.web.edge.calls_io import dial, end_call, found
+from offhook.web.edge.calls.placing_io import place_call
+from offhook.web.edge.calls_io import end_call, found
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler
 from offhook.web.edge.rooms.requests import (
@@ -60,7 +61,7 @@ async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest, browser: str)
         edge.rooms.bring(call, other, taken)
         return {"member": taken.name, "call_id": other.id, "state": "joined"}
     if asked.dial is not None:
-        placed = await dial(edge, asked.dial)
+        placed = await place_call(edge, asked.dial)
         taken = edge.rooms.expect(placed.call_id, seat(placed.call_id, asked.dial.to))
         return {"member": taken.name, "call_id": placed.call_id, "state": "connecting"}
     check_offer(asked.sdp)

@@ -240,6 +240,8 @@ class StoreWriter:
             found.append(("calls", deletion.expire_calls(now - calls_s, now)))
         self.store.outbox.expire(now - WEBHOOKS_S)
         self.store.analyses.expire(now)
+        if words_s:
+            self.store.campaigns.expire(now - words_s)
         deleted = [(what, one.calls) for what, one in found if one.calls]
         report_faults(delete_files([path for _, one in found for path in one.recordings]))
         if deleted:

@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.web.app.cli.caller_io import ScriptedCall
+from offhook.web.campaigns.week import DAYS
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config
-from offhook.web.config.hours import DAYS, Hours
+from offhook.web.config.hours import Hours
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.text.text_edge_io import conversation, text_edge
 from tests.support.ports import free_port

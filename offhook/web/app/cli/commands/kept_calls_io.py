@@ -168,7 +168,7 @@ def _forget_calls(
     if not a.yes and input(f"Delete what is known of {a.number_or_id} for ever? [y/N] ") != "y":
         return 1
     forgotten, faults, waiting = store.deletion.forget_for_good(a.number_or_id, time.time(), bucket)
-    if not forgotten.calls:
+    if not forgotten.calls and not forgotten.recipients:
         terminal.warn(
             f"nothing is known of {a.number_or_id} in calls that are over: is it a whole number as "
             "in offhook calls list, or the id of a call that is over?"

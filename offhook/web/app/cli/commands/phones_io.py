@@ -102,14 +102,14 @@ def dial(arguments: Namespace, terminal: Terminal) -> int:
         line = json.dumps(happened.as_dict()) if a.json else in_words(happened, answered_at)
         terminal.show(line)
 
-    return int(not run(Phones(*_operator(a)).dial(asked, show)))
+    return int(not run(Phones(*operator(a)).dial(asked, show)))
 
 
 def sip_trace(arguments: Namespace, terminal: Terminal) -> int:
     from offhook.web.app.cli.dial_io import Phones
 
     a = arguments
-    phones = Phones(*_operator(a))
+    phones = Phones(*operator(a))
     if a.pcap is not None:
         a.pcap.write_bytes(run(phones.capture(a.call)))
     else:
@@ -117,7 +117,7 @@ def sip_trace(arguments: Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _operator(arguments: Namespace) -> tuple[str, str]:
+def operator(arguments: Namespace) -> tuple[str, str]:
     """Returns the operator's URL and key from the arguments or this machine's configuration, whose
     key is sent to no other server."""
     from offhook.web.config import config as configuration

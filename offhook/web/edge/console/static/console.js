@@ -3,6 +3,7 @@
 import { Refused, session, signIn, signOut } from "./api.js";
 import { empty, make, say } from "./dom.js";
 import { showCall } from "./call.js";
+import { showCampaigns } from "./campaigns.js";
 import { showHistory } from "./history.js";
 import { showLive } from "./live.js";
 import { showNumbers } from "./numbers.js";
@@ -13,11 +14,11 @@ const out = document.getElementById("sign-out");
 /** The beginning of a hash → its view, called with (main, rest of the hash, signal, who). */
 const VIEWS = {
   live: showLive, history: showHistory, call: showCall, numbers: showNumbers,
-  trunks: showTrunks, engines: showEngines, agents: showAgents,
+  campaigns: showCampaigns, trunks: showTrunks, engines: showEngines, agents: showAgents,
 };
 const TITLES = {
   live: "Live calls", history: "History", call: "Call", numbers: "Numbers",
-  trunks: "Trunks", engines: "Engines", agents: "Agents",
+  campaigns: "Campaigns", trunks: "Trunks", engines: "Engines", agents: "Agents",
 };
 let leaving = new AbortController();
 

@@ -7,7 +7,7 @@ import { count, milliseconds, shortTime } from "./words.js";
 const EVERY_MS = 5000;
 
 /** Asks again and again, and draws when something has changed. */
-async function keepShowing(main, title, signal, ask, draw) {
+export async function keepShowing(main, title, signal, ask, draw) {
   const place = make("div");
   main.replaceChildren(make("h1", {}, title), place);
   let shown = "";
@@ -28,7 +28,7 @@ async function keepShowing(main, title, signal, ask, draw) {
   }
 }
 
-const badge = (state, text) => make("span", { className: "badge", data: { state } }, text);
+export const badge = (state, text) => make("span", { className: "badge", data: { state } }, text);
 const calls = (query, text) =>
   make("a", { href: `#/history/?${new URLSearchParams(query)}`, data: { key: JSON.stringify(query) } }, text);
 

@@ -1,0 +1,1 @@
+"""Campaigns in the store: the recipients who wait, and what became of each."""
