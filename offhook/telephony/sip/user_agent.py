@@ -30,6 +30,7 @@ from offhook.telephony.sip.agent.new_requests import (
 from offhook.telephony.sip.agent.own_addresses import OwnAddresses
 from offhook.telephony.sip.agent.session_routes import SessionRoutes
 from offhook.telephony.sip.auth.digest import DigestClient
+from offhook.telephony.sip.extensions.registrar import Registrar
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import MessageError, Request, Response, parse_message
@@ -88,7 +89,16 @@ class Locate:
     hop: Uri
 
 
-UserAgentEvent = CallReceived | SessionHappened | RegistrationChanged | TrunkChanged | Locate
+@dataclass(frozen=True)
+class ExtensionChanged:
+    """A phone of an extension has come or gone."""
+
+    number: str
+
+
+UserAgentEvent = (
+    CallReceived | SessionHappened | RegistrationChanged | TrunkChanged | ExtensionChanged | Locate
+)
 
 
 class UserAgent:
@@ -121,11 +131,13 @@ class UserAgent:
         self._flows = LatestFlows()
         self.next_hops = NextHops(flow_to, lambda hop: self._events.append(Locate(hop)))
         known = self._transactions.table.follows
-        self.access = AccessPolicy(settings, self.routes.of_request, known)
+        self.registrar = Registrar(settings.extensions, self._extension_changed)
+        is_phone = self.registrar.has_flow
+        self.access = AccessPolicy(settings, self.routes.of_request, known, is_phone)
         send = self._sender.request
         registrations = Registrations(settings, servers, send, address_of)
         self.addresses = OwnAddresses(address_of, registrations)
-        keep_alives = KeepAlives(self.routes.__len__, self.routes.behind_nat)
+        keep_alives = KeepAlives(self._far_ends, self._behind_nat)
         introduction = self.addresses.introduction
         self.upkeep = Upkeep(settings, servers, registrations, send, introduction, keep_alives)
 
@@ -170,10 +182,13 @@ class UserAgent:
                 sender.respond_stateless(message, flow, decision.status, "", decision.headers)
             if decision is not True:
                 return
-            if not message.to.tag and message.method not in ("INVITE", "ACK", "CANCEL"):
+            if self.access.serves_phones(message.method):
+                self._serve_phone(message, flow, now)
+            elif not message.to.tag and message.method not in ("INVITE", "ACK", "CANCEL"):
                 self._respond_at_once(message, flow)
                 return
-            self._transactions.receive(message, flow, now)
+            else:
+                self._transactions.receive(message, flow, now)
         self._process_events(now)
 
     def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
@@ -181,6 +196,7 @@ class UserAgent:
         the reason."""
         for route in self.routes.over(flow):
             route.connection_lost()
+        self.registrar.flow_failed(flow)
         self.upkeep.flow_failed(flow, why, now)
         self._transactions.flow_failed(flow, now, why)
         self._process_events(now)
@@ -192,7 +208,7 @@ class UserAgent:
         return self._events.popleft() if self._events else None
 
     def get_timer(self) -> float | None:
-        parts = self._transactions, self.upkeep, self._sender, self.routes
+        parts = self._transactions, self.upkeep, self._sender, self.routes, self.registrar
         timers = (part.get_timer() for part in parts)
         return min((t for t in timers if t is not None), default=None)
 
@@ -205,6 +221,7 @@ class UserAgent:
                 route.of.handle_timer(now)
             self._process_session(route)
         self.upkeep.handle_timer(now)
+        self.registrar.handle_timer(now)
         self._process_events(now)
 
     # --- for the owner ---
@@ -286,6 +303,7 @@ class UserAgent:
         """Apply other trunks and rules from now on; existing sessions are not affected."""
         self._settings = settings
         self.access.use(settings)
+        self.registrar.use(settings.extensions)
         self.upkeep.use(settings, now)
         self._process_events(now)
 
@@ -353,6 +371,22 @@ class UserAgent:
         elif fault is None:
             fault = Refusal(200, capabilities(self._settings.user_agent))
         self._sender.respond_stateless(request, flow, fault.status, "", fault.headers)
+
+    def _serve_phone(self, request: Request, flow: Flow, now: float) -> None:
+        """Respond to a REGISTER of an extension's phone, which has proved to be one. Like all that
+        starts nothing it has no transaction."""
+        number = self.access.extension_of(request)
+        answer = self.registrar.receive(request, number, flow, now)
+        self._sender.respond_stateless(request, flow, answer.status, "", answer.headers)
+
+    def _extension_changed(self, number: str) -> None:
+        self._events.append(ExtensionChanged(number))
+
+    def _far_ends(self) -> int:
+        return len(self.routes) + len(self.registrar)
+
+    def _behind_nat(self) -> set[Flow]:
+        return self.routes.behind_nat() | self.registrar.behind_nat()
 
     def _start_incoming(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float

@@ -15,6 +15,12 @@ from typing import Literal, Protocol
 
 from offhook.media.telephone_tones.tones import EU, US
 from offhook.telephony.sip.capture.hep_settings import HepSettings
+from offhook.telephony.sip.extensions.extension import (
+    PREFIX,
+    Extension,
+    check_number,
+    trunk_name,
+)
 from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
@@ -205,6 +211,11 @@ class Trunk:
     def _wrong(self, what: str) -> SipError:
         return SipError(f"trunk {self.name!r}: {what}")
 
+    @property
+    def extension(self) -> str:
+        """Number of the extension whose phones this is; "" for a trunk."""
+        return self.name.removeprefix(PREFIX) if self.name.startswith(PREFIX) else ""
+
     @cached_property
     def networks(self) -> tuple[IpNetwork, ...]:
         """The parsed addresses."""
@@ -321,11 +332,13 @@ def caller_of(request: Request, trunk: Trunk | None) -> NameAddr:
 
 @dataclass(frozen=True)
 class Route:
-    """Routes calls that match every given pattern to `agent`. Patterns are case-insensitive
-    globs."""
+    """Routes calls that match every given pattern to `agent`, or to `extension`. Patterns are
+    case-insensitive globs."""
 
     agent: str = ""
     """Agent name; "" for the default."""
+    extension: str = ""
+    """Number of an extension whose phones ring, in place of an agent."""
     called: str = ""
     """Number called; "" for any."""
     caller: str = ""
@@ -339,6 +352,8 @@ class Route:
             raise SipError(f'a route\'s header must be "Name: pattern", not {self.header!r}')
         if self.header and ":" not in self.header:
             raise SipError(f"a route's header needs a pattern after {self.header!r} and a colon")
+        if self.agent and self.extension:
+            raise SipError("a route has an agent or an extension, not both")
 
 
 @dataclass(frozen=True)
@@ -371,6 +386,11 @@ class SipSettings:
     trunks: tuple[Trunk, ...] = ()
     routes: tuple[Route, ...] = ()
     """The first match wins; without routes, the default agent."""
+    extensions: Mapping[str, Extension] = field(default_factory=dict)
+    """Phones that register here, by the numbers at which they are called."""
+    digest: tuple[Literal["SHA-256", "MD5"], ...] = ("MD5",)
+    """Algorithms with which phones prove their passwords, in the order in which they are offered
+    (RFC 8760). Some phones know only MD5, and some fail where anything else is offered as well."""
     unknown: Literal["drop", "refuse"] = "drop"
     """Response to INVITEs from unknown sources: none, or 403."""
     browsers: bool = False
@@ -435,8 +455,47 @@ class SipSettings:
         if not 1 <= low < high < 65536:
             raise SipError(f"rtp_ports must be a first and a last port, not {low} and {high}")
 
+    @cached_property
+    def phones(self) -> Mapping[str, Trunk]:
+        """Each extension, by its number, as the trunk that its phones are."""
+        return {
+            number: Trunk(
+                trunk_name(number),
+                username=number,
+                password=extension.password,
+                caller_id_header="from",
+                contact="source",
+                transfer="bridge",
+            )
+            for number, extension in self.extensions.items()
+        }
+
+    @property
+    def accounts(self) -> tuple[Trunk, ...]:
+        """The trunks and the extensions."""
+        return (*self.trunks, *self.phones.values())
+
+    def _check_extensions(self) -> None:
+        usernames = {trunk.username for trunk in self.trunks if trunk.password}
+        with_server = {trunk.name for trunk in self.trunks if trunk.server}
+        if not self.digest:
+            raise SipError("digest is empty")
+        for number, extension in self.extensions.items():
+            check_number(number)
+            if number in usernames:
+                raise SipError(f"extension {number}: a trunk has the same username")
+            if extension.outside and extension.outside not in with_server:
+                named = f"no trunk with a server is called {extension.outside!r}"
+                raise SipError(f"extension {number}: outside: {named}")
+        for route in self.routes:
+            if route.extension and route.extension not in self.extensions:
+                raise SipError(f"a route names an unknown extension {route.extension!r}")
+
     def _check_names(self) -> None:
+        self._check_extensions()
         names = [trunk.name for trunk in self.trunks]
+        if named := next((name for name in names if name.startswith(PREFIX)), ""):
+            raise SipError(f"trunk {named!r}: {PREFIX} is of extensions")
         for trunk in self.trunks:
             if trunk.public_name and trunk.transport == "TLS" and self.certificate is None:
                 needs = "public_name needs certificate and key of [sip], which prove it by TLS"
@@ -445,8 +504,11 @@ class SipSettings:
             if names.count(name) > 1:
                 raise SipError(f"two trunks are named {name!r}")
         for route in self.routes:
-            if route.trunk and route.trunk not in names:
+            if route.trunk and route.trunk not in names and not self._is_extension(route.trunk):
                 raise SipError(f"a route names an unknown trunk {route.trunk!r}")
+
+    def _is_extension(self, trunk: str) -> bool:
+        return trunk.removeprefix(PREFIX) in self.extensions and trunk.startswith(PREFIX)
 
 
 class RoutedCall(Protocol):
