@@ -1,17 +1,20 @@
-"""Incoming SIP calls: whether there is a line and an agent for them, ringing, and the answer."""
+"""Incoming SIP calls: whether there is a line for them, where they go, ringing, and the answer."""
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 from loguru import logger
 
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, NoPorts
+from offhook.media.leg import NoPorts
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.call_progress_io import Decision
+from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import Host, SipCalls
-from offhook.telephony.sip.dial_plan import incoming_info
+from offhook.telephony.sip.dial_plan import Destination, destination, incoming_info
+from offhook.telephony.sip.extensions.calls_io import ExtensionCalls
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import NotAcceptable, warning
 from offhook.telephony.sip.media.offer_answer import wants_ice
@@ -22,7 +25,6 @@ from offhook.telephony.sip.offers_io import ANSWER_TIMEOUT_S, webrtc
 from offhook.telephony.sip.sessions.ending import reason_header, shown
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.stack_io import SipStack
-from offhook.telephony.sip.trunks.trunks import route
 from offhook.telephony.sip.user_agent import CallReceived
 
 RETRY_AFTER_S = 10
@@ -45,7 +47,15 @@ congestion, or temporary failure."""
 class IncomingCalls:
     """Takes the incoming calls of an endpoint."""
 
-    def __init__(self, calls: SipCalls, stack: SipStack, host: Host, tasks: TaskSet) -> None:
+    def __init__(
+        self,
+        calls: SipCalls,
+        stack: SipStack,
+        host: Host,
+        tasks: TaskSet,
+        extensions: ExtensionCalls,
+    ) -> None:
+        self._extensions = extensions
         self._calls = calls
         self._stack = stack
         self._host = host
@@ -56,22 +66,28 @@ class IncomingCalls:
         if event.replaces is not None:
             self._replace(self._calls.of(event.replaces), event, event.replaces)
             return
-        call = self._calls.new(event.trunk, incoming_info(event.request, event.trunk))
+        settings = self._stack.settings
+        info = incoming_info(event.request, event.trunk, settings)
+        call = self._calls.new(event.trunk, info)
         self._calls.adopt(call, event.session)
-        agent = self._agent_for(call.info)
-        call.agent = agent or ""
-        admitted = self._admit(call, event, agent)
-        self._tasks.spawn(self._run(call, event, admitted), f"sip call {call.call_id}")
+        where = destination(settings, info, event.trunk)
+        call.agent = where.agent or ""
+        admitted = self._admit(call, event, where.status)
+        self._tasks.spawn(self._run(call, event, where, admitted), f"sip call {call.call_id}")
 
-    async def _run(self, call: SipCall, event: CallReceived, admitted: bool) -> None:
+    async def _run(
+        self, call: SipCall, event: CallReceived, where: Destination, admitted: bool
+    ) -> None:
         try:
             if not admitted or call.ended is not None:
                 return
-            decision = self._calls.hooks.decision(call, event.request.headers.items())
-            if decision is not None:
+            if where.agent is None:
+                if not await self._connect(call, event, where):
+                    return
+            elif (decision := self._decision(call, event)) is not None:
                 if not await self._ring_until(call, event.session, decision):
                     return
-                if not self._admit(call, event, call.agent):  # others came meanwhile
+                if not self._admit(call, event):  # others came meanwhile
                     return
             if await self._accept(call, event.session, event.request, event.flow):
                 self._calls.hooks.on_setup(monotonic() - call.history.began.at)
@@ -84,13 +100,40 @@ class IncomingCalls:
         finally:
             await self._calls.finish(call)
 
+    def _decision(self, call: SipCall, event: CallReceived) -> Decision | None:
+        return self._calls.hooks.decision(call, event.request.headers.items())
+
+    async def _connect(self, call: SipCall, event: CallReceived, where: Destination) -> bool:
+        """Connect the call with an extension, or a number outside, until it is over. Returns
+        whether a voicemail is to answer it instead."""
+        session = event.session
+        session.ring(monotonic())
+        call.set_state("ringing", 180, "Ringing")
+        self._stack.session_changed(session)
+        accept = partial(self._accept, call, session, event.request, event.flow)
+        try:
+            await self._extensions.connect(call, where, accept)
+        except DialError as error:
+            extension = self._stack.settings.extensions.get(where.extension)
+            if call.ended is not None:
+                return False
+            if extension is not None and extension.voicemail:
+                logger.info("{}: voicemail of {}: {}", call.call_id, where.extension, error)
+                call.agent = extension.voicemail
+                call.info = replace(call.info, diverted_from=where.extension)
+                return True
+            call.reason = str(error)
+            session.refuse(error.status or 503, "", monotonic())
+            self._stack.session_changed(session)
+        return False
+
     # --- admission ---
 
-    def _admit(self, call: SipCall, event: CallReceived, agent: str | None) -> bool:
-        """Refuse the call if there is no agent or no capacity for it."""
+    def _admit(self, call: SipCall, event: CallReceived, status: int = 0) -> bool:
+        """Refuse the call if it goes nowhere, with `status`, or if there is no capacity for it."""
         session = event.session
-        if agent is None:
-            session.refuse(404, "", monotonic())
+        if status:
+            session.refuse(status, "", monotonic())
         elif self._calls.closing:
             self._refuse_busy(call, session, "draining")
         elif busy := self._calls.busy_reason(call.trunk, 1):
@@ -116,14 +159,6 @@ class IncomingCalls:
         cause, text = REFUSALS.get(why, FULL)
         headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
         session.refuse(503, "", monotonic(), headers=headers)
-
-    def _agent_for(self, info: CallInfo) -> str | None:
-        """Return the agent for the call; "" for the default, None if no route matches."""
-        routes = self._stack.settings.routes
-        if not routes:
-            return ""
-        found = route(routes, info)
-        return None if found is None else found.agent
 
     # --- the answer ---
 

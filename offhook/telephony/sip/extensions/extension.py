@@ -21,7 +21,7 @@ class Extension:
     name: str = ""
     """Whose it is: shown to those who are called from it."""
     ring_seconds: float = 25.0
-    """How long its phones ring, in seconds, before the call goes to its voicemail, or has failed."""
+    """How long its phones ring, in seconds; then the call goes to its voicemail, or has failed."""
     outside: str = ""
     """Name of the trunk over which it may call numbers that are no extensions and have no route; ""
     for none, so that a stolen password costs nothing."""

@@ -9,7 +9,7 @@ can have our INVITEs sent to a third party by naming it in a Contact.
     bound     a REGISTER names it again                        → bound, by the flow of that one
     bound     a REGISTER with expires=0, or Contact: *         → gone
     bound     its time is over                                 → gone
-    bound     its connection breaks                            → gone: it registers again over another
+    bound     its connection breaks                            → gone: it registers again
     bound     more than MAX_CONTACTS, and it is the oldest     → gone
     bound     the extension is removed, or has another password → gone
 """
