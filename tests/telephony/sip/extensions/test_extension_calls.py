@@ -10,7 +10,6 @@ from offhook.telephony.sip.extensions.extension import Extension
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
-from tests.support.waiting import until
 from tests.telephony.sip.extensions.desks import EXTENSIONS, all_over, desks
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
