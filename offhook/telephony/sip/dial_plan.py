@@ -36,12 +36,12 @@ class Destination:
 def destination(settings: SipSettings, info: CallInfo, caller: Trunk | None) -> Destination:
     """Return where a call goes. `caller` is who has proved to call.
 
-    an extension calls an extension                       its phones
-    a route matches                                       the route's agent, or its extension's phones
-    an extension calls a number, and may call outside     the extension's trunk
-    there are no routes                                   the default agent
-    an extension calls a number                           403
-    anything else                                         404
+    an extension calls an extension                     its phones
+    a route matches                                     the route's agent, or its extension's phones
+    an extension calls a number, and may call outside   the extension's trunk
+    there are no routes                                 the default agent
+    an extension calls a number                         403
+    anything else                                       404
     """
     own = caller.extension if caller is not None else ""
     if own and info.called in settings.extensions:

@@ -14,6 +14,7 @@ Slow work (opening media, DNS, the conversation) runs in tasks owned by the call
 """
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic, time
 
@@ -194,6 +195,11 @@ class SipEndpoint:
         """Place a call; `SipCall.events` reports its progress. Raises DialError if it cannot be
         attempted."""
         return self._outgoing.dial(dial)
+
+    def show_messages(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Have the phones of extensions show how many messages wait, new and heard ones."""
+        self.stack.agent.show_messages(counts, monotonic())
+        self.stack.process()
 
     def _on_event(self, event: UserAgentEvent) -> None:
         match event:

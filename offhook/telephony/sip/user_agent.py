@@ -17,8 +17,9 @@ dialog is checked in the order of RFC 3261 §8.2, and has a transaction only if 
 Max-Forwards is not checked: it only concerns proxies (RFC 3261 §16.3).
 """
 
+import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from offhook.telephony.sip.admission.access_policy import AccessPolicy, Refusal
@@ -30,10 +31,17 @@ from offhook.telephony.sip.agent.new_requests import (
 from offhook.telephony.sip.agent.own_addresses import OwnAddresses
 from offhook.telephony.sip.agent.session_routes import SessionRoutes
 from offhook.telephony.sip.auth.digest import DigestClient
+from offhook.telephony.sip.extensions.message_waiting import MessageWaiting
 from offhook.telephony.sip.extensions.registrar import Registrar
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
-from offhook.telephony.sip.messages.message import MessageError, Request, Response, parse_message
+from offhook.telephony.sip.messages.message import (
+    MessageError,
+    Request,
+    Response,
+    parse_message,
+    respond,
+)
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.latest_flows import LatestFlows, Party
 from offhook.telephony.sip.network.next_hops import NextHops
@@ -140,6 +148,9 @@ class UserAgent:
         keep_alives = KeepAlives(self._far_ends, self._behind_nat)
         introduction = self.addresses.introduction
         self.upkeep = Upkeep(settings, servers, registrations, send, introduction, keep_alives)
+        self.message_waiting = MessageWaiting(
+            self.registrar.bindings, send, lambda flow: self.addresses.contact(flow, None)
+        )
 
     @property
     def sessions(self) -> int:
@@ -182,9 +193,9 @@ class UserAgent:
                 sender.respond_stateless(message, flow, decision.status, "", decision.headers)
             if decision is not True:
                 return
-            if self.access.serves_phones(message.method):
-                self._serve_phone(message, flow, now)
-            elif not message.to.tag and message.method not in ("INVITE", "ACK", "CANCEL"):
+            if message.method == "REGISTER" and self.access.serves_phones("REGISTER"):
+                self._register(message, flow, now)
+            elif not message.to.tag and message.method not in self._with_transactions():
                 self._respond_at_once(message, flow)
                 return
             else:
@@ -197,6 +208,7 @@ class UserAgent:
         for route in self.routes.over(flow):
             route.connection_lost()
         self.registrar.flow_failed(flow)
+        self.message_waiting.flow_failed(flow)
         self.upkeep.flow_failed(flow, why, now)
         self._transactions.flow_failed(flow, now, why)
         self._process_events(now)
@@ -208,7 +220,10 @@ class UserAgent:
         return self._events.popleft() if self._events else None
 
     def get_timer(self) -> float | None:
-        parts = self._transactions, self.upkeep, self._sender, self.routes, self.registrar
+        parts = (
+            *(self._transactions, self.upkeep, self._sender, self.routes),
+            *(self.registrar, self.message_waiting),
+        )
         timers = (part.get_timer() for part in parts)
         return min((t for t in timers if t is not None), default=None)
 
@@ -222,6 +237,7 @@ class UserAgent:
             self._process_session(route)
         self.upkeep.handle_timer(now)
         self.registrar.handle_timer(now)
+        self.message_waiting.handle_timer(now)
         self._process_events(now)
 
     # --- for the owner ---
@@ -345,6 +361,9 @@ class UserAgent:
     def _handle_request(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
     ) -> None:
+        if request.method == "SUBSCRIBE" and self.access.serves_phones("SUBSCRIBE"):
+            self._subscribe(transaction, request, flow, now)
+            return
         if request.to.tag:
             route = self.routes.of(request.call_id, request.to.tag)
             if route is None:
@@ -372,12 +391,36 @@ class UserAgent:
             fault = Refusal(200, capabilities(self._settings.user_agent))
         self._sender.respond_stateless(request, flow, fault.status, "", fault.headers)
 
-    def _serve_phone(self, request: Request, flow: Flow, now: float) -> None:
+    def _with_transactions(self) -> tuple[str, ...]:
+        """Methods of requests outside a dialog that start something."""
+        calls = "INVITE", "ACK", "CANCEL"
+        return (*calls, "SUBSCRIBE") if self.access.serves_phones("SUBSCRIBE") else calls
+
+    def _register(self, request: Request, flow: Flow, now: float) -> None:
         """Respond to a REGISTER of an extension's phone, which has proved to be one. Like all that
         starts nothing it has no transaction."""
         number = self.access.extension_of(request)
+        before = set(self.registrar.bindings(number))
         answer = self.registrar.receive(request, number, flow, now)
         self._sender.respond_stateless(request, flow, answer.status, "", answer.headers)
+        for binding in set(self.registrar.bindings(number)) - before:
+            self.message_waiting.registered(number, binding, now)
+
+    def _subscribe(
+        self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
+    ) -> None:
+        number = self.access.extension_of(request)
+        answer, tag = self.message_waiting.receive(request, number, flow, now)
+        tag = tag or secrets.token_hex(8)
+        response = respond(request, answer.status, to_tag=tag, headers=answer.headers)
+        self._sender.respond(transaction, response, now)
+        if answer.status == 200:
+            self.message_waiting.confirm(request.call_id, now)
+
+    def show_messages(self, counts: Mapping[str, tuple[int, int]], now: float) -> None:
+        """Have phones show how many messages their extensions have, new and heard ones."""
+        self.message_waiting.use(counts, now)
+        self._process_events(now)
 
     def _extension_changed(self, number: str) -> None:
         self._events.append(ExtensionChanged(number))
@@ -417,6 +460,8 @@ class UserAgent:
             route.of.responses.receive(transaction, response, now)
             self._process_session(route)
         else:
+            if response.cseq.method == "NOTIFY" and response.status >= 400:
+                self.message_waiting.refused(response.call_id)
             self.upkeep.answered(response, now)
 
     def _handle_failure(
@@ -431,6 +476,8 @@ class UserAgent:
             route.of.responses.failed(transaction, reason, now)
             self._process_session(route)
         else:
+            if request.method == "NOTIFY":
+                self.message_waiting.refused(request.call_id)
             self.upkeep.failed(request, reason, transaction.broken, now)
 
     def _process_session(self, route: SessionRoute) -> None:

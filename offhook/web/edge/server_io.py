@@ -30,7 +30,7 @@ from offhook.telephony.carriers.providers import provider_called
 from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Server
-from offhook.web.edge import calls_io, history_io, whip_io
+from offhook.web.edge import calls_io, history_io, voicemails_io, whip_io
 from offhook.web.edge.builder import routes_io as builder_routes
 from offhook.web.edge.builder.drafts import BUILDER, draft_of
 from offhook.web.edge.builder.watch_io import watching
@@ -243,6 +243,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     live_events_io.add_routes(app.router)
     history_io.add_routes(app.router)  # before /calls/{call}
     calls_io.add_routes(app.router)
+    voicemails_io.add_routes(app.router)
     carrier_routes.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)

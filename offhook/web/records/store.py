@@ -47,6 +47,7 @@ from offhook.web.records.tables import (
     versions,
 )
 from offhook.web.records.times import iso
+from offhook.web.records.voicemails import Voicemails
 from offhook.web.records.webhooks import Receiver
 
 CRASHED = "the server stopped"
@@ -94,6 +95,7 @@ class CallStore:
         self._add_agent = self.kind.insert(call_agents).values(row).on_conflict_do_nothing()
         self.analyses = Analyses(self.kind, self._begin, self.outbox, analysed_by)
         self.live = LiveReader(self._begin)
+        self.voicemails = Voicemails(self.kind, self._begin)
 
     @property
     def place(self) -> str:
@@ -176,6 +178,7 @@ class CallStore:
             new = self.outbox.new_of(connection, rows)
             connection.execute(self.kind.insert(events).on_conflict_do_nothing(), list(rows))
             self.outbox.add_happened(connection, new, now)
+            self.voicemails.add(connection, rows, now)
 
     def _announce_end(self, connection: sa.Connection, call: str, now: float) -> None:
         """Has all that is known of a call told, once nothing more is to come."""

@@ -53,13 +53,15 @@ TABLE = {
     ("GET", "/calls/{call}/scenario"): Use.READ,
     ("GET", "/calls/{call}/recording"): Use.OPERATE,
     ("POST", "/calls/{call}/recording"): Use.OPERATE,
+    ("GET", "/voicemails"): Use.READ,
+    ("DELETE", "/voicemails/{call}"): Use.OPERATE,
     ("GET", "/trunks"): Use.READ,
     ("GET", "/engines"): Use.READ,
     ("POST", "/engines"): Use.OPERATE,
     ("GET", "/agents"): Use.READ,
 }
-"""Every route below /calls, /console, /trunks, /engines and /agents; HEAD is as GET."""
-OURS = re.compile(r"/(calls|console|trunks|engines|agents)(/.*)?")
+"""Every route below these roots; HEAD is as GET."""
+OURS = re.compile(r"/(calls|console|voicemails|trunks|engines|agents)(/.*)?")
 REFUSED = (401, 403)
 
 FOREIGN = {"Origin": "https://elsewhere.example"}

@@ -61,7 +61,7 @@ class CallRecording:
         has heard it."""
         self._goes_on = goes_on
         self._leg, self._recordings, self._settings = leg, recordings, settings
-        self._wanted: Wanted = agent.record or settings.enabled
+        self._wanted: Wanted = agent.recorded(settings.enabled)
         self._call: Call | None = None
         self._began = False
         self._before: list[tuple[Change, By, int]] = []

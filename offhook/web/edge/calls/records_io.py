@@ -90,6 +90,7 @@ class CallRecords:
         if not config.records.url:
             return
         from offhook.web.edge.calls.analyst_io import Analyst
+        from offhook.web.edge.calls.mail_io import Mailer
         from offhook.web.edge.calls.outbox_io import OutboxSender
         from offhook.web.edge.calls.queue_io import StoreQueues
         from offhook.web.edge.console.live_feed_io import LiveFeed
@@ -101,7 +102,7 @@ class CallRecords:
         try:
             store = CallStore(
                 records.url,
-                records.receivers,
+                config.receivers,
                 lambda agents: self._config().analysed_by(agents),
             )
         except StoreError as error:
@@ -123,8 +124,8 @@ class CallRecords:
             writer, metrics = self.kept, self._metrics
             self._queues = StoreQueues(lambda: writer.ready)
             self.live = LiveFeed(self._look)
-            if records.receivers:
-                self._sender = OutboxSender(store.outbox)
+            if config.receivers:
+                self._sender = OutboxSender(store.outbox, Mailer(config.smtp, store.show))
                 self._sender.start(self._queues)
             analyst = Analyst(
                 *(store, server, self._config),
