@@ -4,6 +4,7 @@ import json
 import smtplib
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,13 @@ class Mailer:
         """Sends a message that waits; returns why that was not possible, "" if it was."""
         try:
             mail = self._mail(address, delivery)
-            with self._connection() as server:
+            server = self._connection()
+            try:
                 server.send_message(mail)
+                with suppress(OSError, smtplib.SMTPException):  # it has the mail
+                    server.quit()
+            finally:
+                server.close()
         except (OSError, smtplib.SMTPException, StoreError) as error:
             return f"{type(error).__name__}: {error}"
         return ""

@@ -71,11 +71,17 @@ class Phone:
 
     def send(self, request, now=START):
         """The responses to a request as it is, but for 100."""
+        self.deliver(request, now)
+        return self.read(now)
+
+    def deliver(self, request, now=START):
         host, port = self.flow.remote
         sent = Request(request.method, request.uri, request.headers.copy(), request.body)
         way = f"SIP/2.0/{self.flow.transport} {host}:{port};branch=z9hG4bK{next(branches)};rport"
         sent.headers.prepend("Via", way)
         self.ua.receive(sent.serialize(), self.flow, now)
+
+    def read(self, now=START):
         came = [parse_message(data) for data, _ in self.ua.messages_to_send()]
         return [m for m in came if isinstance(m, Response) and m.status > 100]
 

@@ -27,6 +27,7 @@ from offhook.pipeline.conversation.agents.agents_io import SilentAgent
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext
 from offhook.pipeline.conversation.agents.kinds.voicemail import VOICEMAIL, VoicemailSettings
 from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.conversation.digits import without_keys
 from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
@@ -107,7 +108,7 @@ class _Voicemail(SilentAgent):
                 self._spoke, self._unfinished = True, text
             case CallerTurn(text=text):
                 self._spoke, self._unfinished = True, ""
-                self._words.append(text)
+                self._words.append(without_keys(text).strip())
             case Dtmf(digit=digit) if digit == ENDS:
                 self._ended.set()
             case CallEnded(at_ms=at_ms):
@@ -135,7 +136,7 @@ class _Voicemail(SilentAgent):
     async def _take(self) -> None:
         leg = self._call.leg
         if self._settings.greeting_file:
-            await self._play_greeting(Path(self._settings.greeting_file).expanduser())
+            await self._play_greeting(Path(self._settings.greeting_file))
         elif self._greets:
             try:
                 await asyncio.wait_for(self._greeted.wait(), GREETING_S)
@@ -163,7 +164,7 @@ class _Voicemail(SilentAgent):
 
     async def _play_greeting(self, file: Path) -> None:
         try:
-            sound = await asyncio.to_thread(read_sound, file, GREETING_FILE_S)
+            sound = await asyncio.to_thread(_read, file)
         except (FileError, DecoderUnavailable) as error:
             logger.error("{}: no greeting: {}", self._call.leg.call_id, error)
         else:
@@ -173,6 +174,11 @@ class _Voicemail(SilentAgent):
         sound = _Sound(pcm)
         with self._call.leg.playing(sound):
             await sound.played.wait()
+
+
+def _read(file: Path) -> Pcm:
+    """Raises FileError and DecoderUnavailable."""
+    return read_sound(file.expanduser(), GREETING_FILE_S)
 
 
 def _tone() -> Pcm:
