@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from offhook.media.leg import CallInfo
 from offhook.telephony.sip.diversion import diverted_from
-from offhook.telephony.sip.extensions.extension import PREFIX
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.ending import printable, shown
+from offhook.telephony.sip.trunks.extension import PREFIX
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, caller_of, route
 
 

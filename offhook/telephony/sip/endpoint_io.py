@@ -198,7 +198,7 @@ class SipEndpoint:
 
     def show_messages(self, counts: Mapping[str, tuple[int, int]]) -> None:
         """Have the phones of extensions show how many messages wait, new and heard ones."""
-        self.stack.agent.show_messages(counts, monotonic())
+        self.stack.agent.phones.show(counts, monotonic())
         self.stack.process()
 
     def _on_event(self, event: UserAgentEvent) -> None:
@@ -219,7 +219,7 @@ class SipEndpoint:
                 log.log("WARNING" if detail else "INFO", "trunk {} {}", trunk, words)
                 self._trunk_changed(trunk)
             case ExtensionChanged(number):
-                phones = len(self.stack.agent.registrar.bindings(number))
+                phones = len(self.stack.agent.phones.registrar.bindings(number))
                 logger.info("extension {}: {} phones are registered", number, phones)
             case Locate(hop):
                 self.lookup.locate(hop)

@@ -17,9 +17,8 @@ dialog is checked in the order of RFC 3261 §8.2, and has a transaction only if 
 Max-Forwards is not checked: it only concerns proxies (RFC 3261 §16.3).
 """
 
-import secrets
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from offhook.telephony.sip.admission.access_policy import AccessPolicy, Refusal
@@ -31,8 +30,7 @@ from offhook.telephony.sip.agent.new_requests import (
 from offhook.telephony.sip.agent.own_addresses import OwnAddresses
 from offhook.telephony.sip.agent.session_routes import SessionRoutes
 from offhook.telephony.sip.auth.digest import DigestClient
-from offhook.telephony.sip.extensions.message_waiting import MessageWaiting
-from offhook.telephony.sip.extensions.registrar import Registrar
+from offhook.telephony.sip.extensions.phones import Phones
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import (
@@ -40,7 +38,6 @@ from offhook.telephony.sip.messages.message import (
     Request,
     Response,
     parse_message,
-    respond,
 )
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.latest_flows import LatestFlows, Party
@@ -67,6 +64,9 @@ from offhook.telephony.sip.trunks.registrations import RegistrationChanged, Regi
 from offhook.telephony.sip.trunks.trunk_servers import TrunkServers
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.trunks.upkeep import TrunkChanged, Upkeep
+
+MAKE_CALLS = frozenset({"INVITE", "ACK", "CANCEL"})
+"""Methods of requests outside a dialog that start a call, or belong to one that starts."""
 
 
 @dataclass(frozen=True)
@@ -139,18 +139,23 @@ class UserAgent:
         self._flows = LatestFlows()
         self.next_hops = NextHops(flow_to, lambda hop: self._events.append(Locate(hop)))
         known = self._transactions.table.follows
-        self.registrar = Registrar(settings.extensions, self._extension_changed)
-        is_phone = self.registrar.has_flow
-        self.access = AccessPolicy(settings, self.routes.of_request, known, is_phone)
+        self.phones = Phones(
+            settings,
+            self._sender,
+            lambda flow: self.addresses.contact(flow, None),
+            lambda number: self._events.append(ExtensionChanged(number)),
+        )
+        registrar = self.phones.registrar
+        self.access = AccessPolicy(settings, self.routes.of_request, known, registrar.has_flow)
         send = self._sender.request
         registrations = Registrations(settings, servers, send, address_of)
         self.addresses = OwnAddresses(address_of, registrations)
-        keep_alives = KeepAlives(self._far_ends, self._behind_nat)
+        keep_alives = KeepAlives(
+            lambda: len(self.routes) + len(registrar),
+            lambda: self.routes.behind_nat() | registrar.behind_nat(),
+        )
         introduction = self.addresses.introduction
         self.upkeep = Upkeep(settings, servers, registrations, send, introduction, keep_alives)
-        self.message_waiting = MessageWaiting(
-            self.registrar.bindings, send, lambda flow: self.addresses.contact(flow, None)
-        )
 
     @property
     def sessions(self) -> int:
@@ -193,9 +198,11 @@ class UserAgent:
                 sender.respond_stateless(message, flow, decision.status, "", decision.headers)
             if decision is not True:
                 return
-            if message.method == "REGISTER" and self.access.serves_phones("REGISTER"):
-                self._register(message, flow, now)
-            elif not message.to.tag and message.method not in self._with_transactions():
+            of_phone = self.access.serves_phones(message.method)
+            if of_phone and message.method == "REGISTER":
+                number = self.access.extension_of(message)
+                self.phones.register(message, number, flow, now)
+            elif not message.to.tag and message.method not in MAKE_CALLS and not of_phone:
                 self._respond_at_once(message, flow)
                 return
             else:
@@ -207,8 +214,7 @@ class UserAgent:
         the reason."""
         for route in self.routes.over(flow):
             route.connection_lost()
-        self.registrar.flow_failed(flow)
-        self.message_waiting.flow_failed(flow)
+        self.phones.flow_failed(flow)
         self.upkeep.flow_failed(flow, why, now)
         self._transactions.flow_failed(flow, now, why)
         self._process_events(now)
@@ -220,10 +226,7 @@ class UserAgent:
         return self._events.popleft() if self._events else None
 
     def get_timer(self) -> float | None:
-        parts = (
-            *(self._transactions, self.upkeep, self._sender, self.routes),
-            *(self.registrar, self.message_waiting),
-        )
+        parts = self._transactions, self.upkeep, self._sender, self.routes, self.phones
         timers = (part.get_timer() for part in parts)
         return min((t for t in timers if t is not None), default=None)
 
@@ -236,8 +239,7 @@ class UserAgent:
                 route.of.handle_timer(now)
             self._process_session(route)
         self.upkeep.handle_timer(now)
-        self.registrar.handle_timer(now)
-        self.message_waiting.handle_timer(now)
+        self.phones.handle_timer(now)
         self._process_events(now)
 
     # --- for the owner ---
@@ -319,7 +321,7 @@ class UserAgent:
         """Apply other trunks and rules from now on; existing sessions are not affected."""
         self._settings = settings
         self.access.use(settings)
-        self.registrar.use(settings.extensions)
+        self.phones.use(settings)
         self.upkeep.use(settings, now)
         self._process_events(now)
 
@@ -362,7 +364,7 @@ class UserAgent:
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
     ) -> None:
         if request.method == "SUBSCRIBE" and self.access.serves_phones("SUBSCRIBE"):
-            self._subscribe(transaction, request, flow, now)
+            self.phones.subscribe(transaction, self.access.extension_of(request), flow, now)
             return
         if request.to.tag:
             route = self.routes.of(request.call_id, request.to.tag)
@@ -390,46 +392,6 @@ class UserAgent:
         elif fault is None:
             fault = Refusal(200, capabilities(self._settings.user_agent))
         self._sender.respond_stateless(request, flow, fault.status, "", fault.headers)
-
-    def _with_transactions(self) -> tuple[str, ...]:
-        """Methods of requests outside a dialog that start something."""
-        calls = "INVITE", "ACK", "CANCEL"
-        return (*calls, "SUBSCRIBE") if self.access.serves_phones("SUBSCRIBE") else calls
-
-    def _register(self, request: Request, flow: Flow, now: float) -> None:
-        """Respond to a REGISTER of an extension's phone, which has proved to be one. Like all that
-        starts nothing it has no transaction."""
-        number = self.access.extension_of(request)
-        before = set(self.registrar.bindings(number))
-        answer = self.registrar.receive(request, number, flow, now)
-        self._sender.respond_stateless(request, flow, answer.status, "", answer.headers)
-        for binding in set(self.registrar.bindings(number)) - before:
-            self.message_waiting.registered(number, binding, now)
-
-    def _subscribe(
-        self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
-    ) -> None:
-        number = self.access.extension_of(request)
-        answer, tag = self.message_waiting.receive(request, number, flow, now)
-        tag = tag or secrets.token_hex(8)
-        response = respond(request, answer.status, to_tag=tag, headers=answer.headers)
-        self._sender.respond(transaction, response, now)
-        if answer.status == 200:
-            self.message_waiting.confirm(request.call_id, now)
-
-    def show_messages(self, counts: Mapping[str, tuple[int, int]], now: float) -> None:
-        """Have phones show how many messages their extensions have, new and heard ones."""
-        self.message_waiting.use(counts, now)
-        self._process_events(now)
-
-    def _extension_changed(self, number: str) -> None:
-        self._events.append(ExtensionChanged(number))
-
-    def _far_ends(self) -> int:
-        return len(self.routes) + len(self.registrar)
-
-    def _behind_nat(self) -> set[Flow]:
-        return self.routes.behind_nat() | self.registrar.behind_nat()
 
     def _start_incoming(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
@@ -460,8 +422,8 @@ class UserAgent:
             route.of.responses.receive(transaction, response, now)
             self._process_session(route)
         else:
-            if response.cseq.method == "NOTIFY" and response.status >= 400:
-                self.message_waiting.refused(response.call_id)
+            if response.status >= 400:
+                self.phones.refused(response.cseq.method, response.call_id)
             self.upkeep.answered(response, now)
 
     def _handle_failure(
@@ -476,8 +438,7 @@ class UserAgent:
             route.of.responses.failed(transaction, reason, now)
             self._process_session(route)
         else:
-            if request.method == "NOTIFY":
-                self.message_waiting.refused(request.call_id)
+            self.phones.refused(request.method, request.call_id)
             self.upkeep.failed(request, reason, transaction.broken, now)
 
     def _process_session(self, route: SessionRoute) -> None:

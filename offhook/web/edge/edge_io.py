@@ -33,6 +33,7 @@ from offhook.web.edge.calls import tracing_io
 from offhook.web.edge.calls.browser_calls_io import BrowserCalls
 from offhook.web.edge.calls.draining_io import drain_calls, running
 from offhook.web.edge.calls.live_call_io import Direct, LiveCall
+from offhook.web.edge.calls.mailboxes_io import watch_mailboxes
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.calls.whip_calls_io import WhipCalls
@@ -166,7 +167,7 @@ class Edge:
         if config.sip is not None:
             self.sip = await open_phones(config.sip, self)
             self.recovery = self._open_recovery(self.sip, config.sip.recovery_seconds)
-            self._watch_mailboxes(self.sip)
+            self._tasks.spawn(watch_mailboxes(self.sip, self.records), "mailboxes")
         if config.carriers:
             self.carriers = await open_carriers(config.carriers, self)
             self.clock.add_source(self.carriers.connections)
@@ -185,17 +186,6 @@ class Edge:
             self._tasks.spawn(self._wait_for_workers(), "speech workers")
         how = "ready" if self.ready else "waiting for the speech worker, all else ready"
         logger.info("{} in {:.1f} s: {}", how, time.perf_counter() - started, agent)
-
-    def _watch_mailboxes(self, sip: SipEndpoint) -> None:
-        """Has phones show what waits in the mailboxes of the store, if there are phones and a
-        store."""
-        if self.records.kept is None or not sip.stack.settings.extensions:
-            return
-        from offhook.web.edge.calls.mailboxes_io import watch_mailboxes
-
-        store, looking = self.records.kept.store, self.records.looking
-        watching = watch_mailboxes(store.voicemails, looking, sip.show_messages)
-        self._tasks.spawn(watching, "mailboxes")
 
     def _open_recovery(self, sip: SipEndpoint, lease_s: float) -> Recovery | None:
         """Raises ConfigError."""

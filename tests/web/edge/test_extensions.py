@@ -167,25 +167,28 @@ async def test_what_is_left_for_who_is_busy_lights_the_lamp_and_is_mailed(
     async with post.running() as port:
         bob_has = {"voicemail": "mailbox", "mail": "bob@example.org"}
         config = Config.model_validate(table(tmp_path, port, x102=bob_has))
-        async with office(config) as server:
-            async with desk(server, "101") as ann, desk(server, "102") as bob:
-                await ann.begins_to_call("102")
-                bob.far.reply(await bob.rings(), 486)
-                await leave_message(ann)
-                assert await voice_message(bob) == "1/0"
-                [message] = await messages(server, "/voicemails?mailbox=102&heard=false")
-                assert (message["caller"], message["mailbox"]) == ("101", "102")
-                assert not message["heard"]
-                await until(lambda: post.mails)
-                recorded = await server.client.get(message["recording"])
-                assert (await recorded.read())[:4] == b"OggS"
-                assert await voice_message(bob) == "0/1"
-                assert await messages(server, "/voicemails?heard=false") == []
-                gone = await server.client.delete(f"/voicemails/{message['call_id']}")
-                assert gone.status == 204
-                assert await voice_message(bob) == "0/0"
-                again = await server.client.delete(f"/voicemails/{message['call_id']}")
-                assert again.status == 404
+        async with (
+            office(config) as server,
+            desk(server, "101") as ann,
+            desk(server, "102") as bob,
+        ):
+            await ann.begins_to_call("102")
+            bob.far.reply(await bob.rings(), 486)
+            await leave_message(ann)
+            assert await voice_message(bob) == "1/0"
+            [message] = await messages(server, "/voicemails?mailbox=102&heard=false")
+            assert (message["caller"], message["mailbox"]) == ("101", "102")
+            assert not message["heard"]
+            await until(lambda: post.mails)
+            recorded = await server.client.get(message["recording"])
+            assert (await recorded.read())[:4] == b"OggS"
+            assert await voice_message(bob) == "0/1"
+            assert await messages(server, "/voicemails?heard=false") == []
+            gone = await server.client.delete(f"/voicemails/{message['call_id']}")
+            assert gone.status == 204
+            assert await voice_message(bob) == "0/0"
+            again = await server.client.delete(f"/voicemails/{message['call_id']}")
+            assert again.status == 404
     [mail] = post.mails
     assert mail["To"] == "bob@example.org"
     assert "101" in mail["Subject"]

@@ -17,7 +17,7 @@ from enum import Enum, auto
 from offhook.telephony.call_progress_io import DialError
 
 
-class State(Enum):
+class ForkState(Enum):
     RINGING = auto()
     ANSWERED = auto()
     FAILED = auto()
@@ -32,12 +32,12 @@ class Event(Enum):
     GIVEN_UP = auto()
 
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    (State.RINGING, Event.ANSWERED): State.ANSWERED,
-    (State.RINGING, Event.DECLINED): State.FAILED,  # RFC 3261 §16.7, step 5
-    (State.RINGING, Event.REFUSED): State.RINGING,
-    (State.RINGING, Event.EXHAUSTED): State.FAILED,  # step 6
-    (State.RINGING, Event.GIVEN_UP): State.GIVEN_UP,
+TRANSITIONS: Mapping[tuple[ForkState, Event], ForkState] = {
+    (ForkState.RINGING, Event.ANSWERED): ForkState.ANSWERED,
+    (ForkState.RINGING, Event.DECLINED): ForkState.FAILED,  # RFC 3261 §16.7, step 5
+    (ForkState.RINGING, Event.REFUSED): ForkState.RINGING,
+    (ForkState.RINGING, Event.EXHAUSTED): ForkState.FAILED,  # step 6
+    (ForkState.RINGING, Event.GIVEN_UP): ForkState.GIVEN_UP,
 }
 
 _LITTLE_SAID = frozenset({0, 408, 480, 487})
@@ -48,13 +48,13 @@ class ForkedCall:
     """Decides what becomes of a call that rings at several phones."""
 
     def __init__(self, phones: int) -> None:
-        self.state = State.RINGING
+        self.state = ForkState.RINGING
         self._left = phones
         self._refusals: list[DialError] = []
 
     def answered(self) -> bool:
         """A phone has answered. Returns whether it gets the call; else it is to be hung up."""
-        wins = self.state is State.RINGING
+        wins = self.state is ForkState.RINGING
         self._apply(Event.ANSWERED)
         return wins
 

@@ -120,14 +120,14 @@ class MessageWaiting:
         before, self._counts = self._counts, counts
         for number in sorted(before.keys() | counts.keys()):
             if before.get(number, NONE) != counts.get(number, NONE):
-                self._tell(number, now)
+                self._update_phones(number, now)
 
     def registered(self, number: str, binding: Binding, now: float) -> None:
         """A phone has come: tell it of what waits, unless it will subscribe by itself."""
         if self._counts.get(number, NONE) != NONE and not self._is_subscribed(number, binding.flow):
             self._notify_phone(number, binding, now)
 
-    def _tell(self, number: str, now: float) -> None:
+    def _update_phones(self, number: str, now: float) -> None:
         for call_id, subscription in tuple(self._subscriptions.items()):
             if subscription.number == number:
                 self._notify(call_id, subscription, now)

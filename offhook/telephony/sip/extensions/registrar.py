@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from offhook.telephony.sip.extensions.extension import Extension
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.extension import Extension
 
 DEFAULT_EXPIRES_S = 300
 """Expiry of a registration that asks for none."""
@@ -39,7 +39,7 @@ EXTENSION_TAGS = frozenset({"path", "outbound", "gruu"})
 """Option tags that a REGISTER may require; with others it gets 420."""
 
 
-class State(Enum):
+class BindingState(Enum):
     NONE = auto()
     BOUND = auto()
     GONE = auto()
@@ -54,14 +54,14 @@ class Event(Enum):
     WITHDRAWN = auto()
 
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    (State.NONE, Event.REGISTER): State.BOUND,  # RFC 3261 §10.3, step 7
-    (State.BOUND, Event.REGISTER): State.BOUND,
-    (State.BOUND, Event.REMOVE): State.GONE,  # step 6, or expires=0
-    (State.BOUND, Event.EXPIRED): State.GONE,
-    (State.BOUND, Event.FLOW_FAILED): State.GONE,  # RFC 5626 §5.3
-    (State.BOUND, Event.DISPLACED): State.GONE,
-    (State.BOUND, Event.WITHDRAWN): State.GONE,
+TRANSITIONS: Mapping[tuple[BindingState, Event], BindingState] = {
+    (BindingState.NONE, Event.REGISTER): BindingState.BOUND,  # RFC 3261 §10.3, step 7
+    (BindingState.BOUND, Event.REGISTER): BindingState.BOUND,
+    (BindingState.BOUND, Event.REMOVE): BindingState.GONE,  # step 6, or expires=0
+    (BindingState.BOUND, Event.EXPIRED): BindingState.GONE,
+    (BindingState.BOUND, Event.FLOW_FAILED): BindingState.GONE,  # RFC 5626 §5.3
+    (BindingState.BOUND, Event.DISPLACED): BindingState.GONE,
+    (BindingState.BOUND, Event.WITHDRAWN): BindingState.GONE,
 }
 
 
@@ -188,13 +188,13 @@ class Registrar:
 
     def _step(self, number: str, key: str, event: Event, binding: Binding | None = None) -> None:
         bindings = self._bindings.setdefault(number, {})
-        state = State.BOUND if key in bindings else State.NONE
+        state = BindingState.BOUND if key in bindings else BindingState.NONE
         after = TRANSITIONS.get((state, event))
         if after is not None and (old := bindings.pop(key, None)) is not None:
             self._flows[old.flow] -= 1
             if not self._flows[old.flow]:
                 del self._flows[old.flow]
-        if after is State.BOUND and binding is not None:
+        if after is BindingState.BOUND and binding is not None:
             bindings[key] = binding  # the latest is the last
             self._flows[binding.flow] += 1
         if not bindings:

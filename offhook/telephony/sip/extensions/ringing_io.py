@@ -9,7 +9,7 @@ from offhook.media.end_reason import End
 from offhook.telephony.call_progress_io import CallState, DialError
 from offhook.telephony.sip.call_io import Endpoint, SipCall
 from offhook.telephony.sip.calls_io import SipCalls
-from offhook.telephony.sip.extensions.forked_call import ForkedCall, State
+from offhook.telephony.sip.extensions.forked_call import ForkedCall, ForkState
 from offhook.telephony.sip.extensions.registrar import Binding
 from offhook.telephony.sip.invites_io import Invites
 from offhook.telephony.sip.stack_io import SipStack
@@ -48,7 +48,7 @@ class Ringer:
         if busy := self._calls.busy_reason(call.trunk, 1):
             raise DialError(503, busy)
         # Removed from the settings meanwhile, it has no phones either.
-        phones = self._stack.agent.registrar.bindings(call.trunk.extension)
+        phones = self._stack.agent.phones.registrar.bindings(call.trunk.extension)
         if not phones:
             raise DialError(480, End.NOT_AVAILABLE + ": no phone is registered")
         longest = self._stack.settings.extensions[call.trunk.extension].ring_seconds
@@ -74,7 +74,7 @@ class Ringer:
                     await self._drop(branch, answered=winner is not None)
         if winner is not None:
             self._hand_over(winner, call)
-        elif fork.state is State.GIVEN_UP:
+        elif fork.state is ForkState.GIVEN_UP:
             raise DialError(487, call.abandoned or "cancelled")
         else:
             raise fork.refusal
@@ -88,7 +88,7 @@ class Ringer:
         """Wait for the first phone that answers; None if none does."""
         left = set(ringing)
         winner = None
-        while fork.state is State.RINGING:
+        while fork.state is ForkState.RINGING:
             done, _ = await asyncio.wait((*left, ending), return_when=asyncio.FIRST_COMPLETED)
             if ending in done:
                 fork.give_up()

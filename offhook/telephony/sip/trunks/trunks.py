@@ -15,16 +15,16 @@ from typing import Literal, Protocol
 
 from offhook.media.telephone_tones.tones import EU, US
 from offhook.telephony.sip.capture.hep_settings import HepSettings
-from offhook.telephony.sip.extensions.extension import (
+from offhook.telephony.sip.messages.grammar import SipError, is_token
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.message import Request
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.extension import (
     PREFIX,
     Extension,
     check_number,
     trunk_name,
 )
-from offhook.telephony.sip.messages.grammar import SipError, is_token
-from offhook.telephony.sip.messages.headers import NameAddr
-from offhook.telephony.sip.messages.message import Request
-from offhook.telephony.sip.messages.uri import Uri
 
 CODECS = ("opus", "g722", "pcmu", "pcma")
 """Codecs a trunk may use."""

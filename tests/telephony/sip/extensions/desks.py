@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.endpoint_io import SipEndpoint
-from offhook.telephony.sip.extensions.extension import Extension
 from offhook.telephony.sip.messages.message import Request, Response, sdp_of
+from offhook.telephony.sip.trunks.extension import Extension
 from tests.support.waiting import until
 from tests.telephony.sip.phones import ToneHost, endpoint
 from tests.telephony.sip.scripted_peer import HOST, Peer, numbers, tcp_peer, udp_peer

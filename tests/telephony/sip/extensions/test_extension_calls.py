@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from offhook.telephony.call_progress_io import DialError
-from offhook.telephony.sip.extensions.extension import Extension
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.outgoing_calls_io import Dial
+from offhook.telephony.sip.trunks.extension import Extension
 from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
 from tests.telephony.sip.extensions.desks import EXTENSIONS, all_over, desks
 from tests.telephony.sip.scripted_peer import udp_peer

@@ -45,7 +45,7 @@ class Desk(Phone):
 
 def test_a_phone_that_subscribes_is_told_at_once_and_of_each_change():
     ua = server()
-    ua.show_messages({"101": (2, 1)}, START)
+    ua.phones.show({"101": (2, 1)}, START)
     phone = Desk(ua)
     answer = phone.subscribe()
     assert answer.status == 200
@@ -55,11 +55,11 @@ def test_a_phone_that_subscribes_is_told_at_once_and_of_each_change():
     assert first.call_id == answer.call_id
     assert first.headers.get("Subscription-State").startswith("active;expires=")
     assert phone.shown() == ["2/1"]
-    ua.show_messages({"101": (3, 1)}, START + 1)
+    ua.phones.show({"101": (3, 1)}, START + 1)
     phone.read()
-    ua.show_messages({"101": (3, 1), "102": (9, 9)}, START + 2)
+    ua.phones.show({"101": (3, 1), "102": (9, 9)}, START + 2)
     phone.read()
-    ua.show_messages({}, START + 3)
+    ua.phones.show({}, START + 3)
     phone.read()
     assert phone.shown() == ["3/1", "0/0"]
 
@@ -69,7 +69,7 @@ def test_a_phone_that_only_registers_is_told_too():
     phone = Desk(ua)
     phone.register()
     assert phone.shown() == []
-    ua.show_messages({"101": (1, 0)}, START)
+    ua.phones.show({"101": (1, 0)}, START)
     phone.read()
     assert phone.shown() == ["1/0"]
     other = Desk(ua, flow=OFFICE, port=7)
@@ -83,7 +83,7 @@ def test_one_that_has_subscribed_is_told_once():
     phone.register()
     phone.subscribe()
     phone.shown()
-    ua.show_messages({"101": (1, 0)}, START)
+    ua.phones.show({"101": (1, 0)}, START)
     phone.read()
     assert phone.shown() == ["1/0"]
 
@@ -97,7 +97,7 @@ def test_a_subscription_is_refreshed_and_ended_within_it():
     request.headers.set("To", f"<sip:101@192.0.2.1>;tag={answer.to.tag}")
     assert phone.ask(request).status == 200
     assert phone.notified[0].headers.get("Subscription-State").startswith("terminated")
-    assert len(ua.message_waiting) == 0
+    assert len(ua.phones.message_waiting) == 0
 
 
 def test_subscriptions_end_with_their_time_their_connection_and_a_phone_that_forgot_them():
@@ -107,11 +107,11 @@ def test_subscriptions_end_with_their_time_their_connection_and_a_phone_that_for
     lost.subscribe()
     forgetful.answers = 481
     forgetful.subscribe()
-    assert len(ua.message_waiting) == 2
+    assert len(ua.phones.message_waiting) == 2
     ua.flow_failed(OFFICE, START + 1)
-    assert len(ua.message_waiting) == 1
+    assert len(ua.phones.message_waiting) == 1
     ua.handle_timer(START + 61)
-    assert len(ua.message_waiting) == 0
+    assert len(ua.phones.message_waiting) == 0
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ def test_what_is_not_ones_own_mailbox_is_refused(headers, to, status):
     ua = server()
     phone = Desk(ua)
     assert phone.subscribe(*headers, to=to).status == status
-    assert len(ua.message_waiting) == 0
+    assert len(ua.phones.message_waiting) == 0
 
 
 def test_without_the_password_nobody_learns_what_waits():
     ua = server()
-    ua.show_messages({"101": (1, 0)}, START)
+    ua.phones.show({"101": (1, 0)}, START)
     stranger = Desk(ua, "101", "wrong")
     assert stranger.subscribe().status == 401
     assert stranger.notified == []
@@ -142,4 +142,4 @@ def test_many_subscriptions_stay_bounded():
     for number in range(30):
         phone = Desk(ua, flow=HOME, port=5000 + number)
         phone.subscribe()
-    assert len(ua.message_waiting) <= 8
+    assert len(ua.phones.message_waiting) <= 8

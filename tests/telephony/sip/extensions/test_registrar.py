@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.auth.digest import DigestClient
-from offhook.telephony.sip.extensions.extension import Extension
 from offhook.telephony.sip.extensions.registrar import (
     MAX_CONTACTS,
     MAX_EXPIRES_S,
@@ -19,6 +18,7 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.headers import Headers, NameAddr
 from offhook.telephony.sip.messages.message import Request, Response, parse_message
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.extension import Extension
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.user_agent import CallReceived, ExtensionChanged, UserAgent
 
@@ -100,7 +100,7 @@ class Phone:
 
 
 def contacts(ua, number="101"):
-    return [str(binding.contact) for binding in ua.registrar.bindings(number)]
+    return [str(binding.contact) for binding in ua.phones.registrar.bindings(number)]
 
 
 def test_a_phone_registers_is_reached_by_its_flow_and_leaves():
@@ -111,7 +111,7 @@ def test_a_phone_registers_is_reached_by_its_flow_and_leaves():
     [listed] = answer.contacts
     assert listed.uri == NameAddr.parse(phone.contact).uri
     assert listed.parameter("expires") == "120"
-    [binding] = ua.registrar.bindings("101")
+    [binding] = ua.phones.registrar.bindings("101")
     assert binding.flow == HOME
     assert binding.behind_nat
     assert phone.register(("Expires", "0"), now=START + 10).contacts == []
@@ -150,7 +150,7 @@ def test_the_same_phone_elsewhere_takes_the_place_of_its_old_contact():
     named = ';+sip.instance="<urn:uuid:1>";reg-id=1'
     Phone(ua).register(contact=f"<sip:101@10.0.0.5:5062>{named}")
     Phone(ua, flow=OFFICE).register(contact=f"<sip:101@10.9.9.9:6000>{named}")
-    [binding] = ua.registrar.bindings("101")
+    [binding] = ua.phones.registrar.bindings("101")
     assert binding.flow == OFFICE
 
 
@@ -189,7 +189,7 @@ def test_proxies_on_the_way_are_kept_and_named_again():
     ua = server()
     answer = Phone(ua).register(("Path", "<sip:edge.example;lr>"), ("Supported", "path"))
     assert answer.headers.all("Path") == ["<sip:edge.example;lr>"]
-    assert ua.registrar.bindings("101")[0].path == ("<sip:edge.example;lr>",)
+    assert ua.phones.registrar.bindings("101")[0].path == ("<sip:edge.example;lr>",)
 
 
 def test_nobody_registers_another_number():
@@ -274,7 +274,7 @@ def test_a_trunks_password_and_address_register_nothing():
     phone = Phone(ua, "pbx", "secret")
     assert phone.send(phone.request())[0].status == 401
     assert phone.register().status == 401
-    assert len(ua.registrar) == 0
+    assert len(ua.phones.registrar) == 0
 
 
 def test_without_extensions_nobody_registers():

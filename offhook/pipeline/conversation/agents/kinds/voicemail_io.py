@@ -86,7 +86,7 @@ class _Voicemail(SilentAgent):
         self._greeted = asyncio.Event()
         self._ended = asyncio.Event()
         """The caller has pressed ENDS."""
-        self._taking: asyncio.Task[None] | None = None
+        self._recording: asyncio.Task[None] | None = None
         self._began_ms: int | None = None
         """When the tone was over."""
         self._quiet_ms = 0
@@ -126,14 +126,14 @@ class _Voicemail(SilentAgent):
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, StartFrame):
-            self._taking = self.create_task(self._take(), "take a message")
+            self._recording = self.create_task(self._record_message(), "record a message")
 
     async def cleanup(self) -> None:
-        if self._taking is not None:
-            await self.cancel_task(self._taking)
+        if self._recording is not None:
+            await self.cancel_task(self._recording)
         await super().cleanup()
 
-    async def _take(self) -> None:
+    async def _record_message(self) -> None:
         leg = self._call.leg
         if self._settings.greeting_file:
             await self._play_greeting(Path(self._settings.greeting_file))
