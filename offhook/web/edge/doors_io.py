@@ -50,6 +50,8 @@ async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
     sip.user_agent.accepts_calls = lambda: edge.ready and not edge.draining
     sip.hooks.decision = edge.programs.decision
     edge.metrics.add_phone_collector(sip)
+    if settings.extensions:
+        edge.records.show_mailboxes(sip.show_messages)
     level = "WARNING" if is_risky(settings) else "INFO"
     logger.log(level, "who may call by phone: {}", callers_allowed(settings))
     return sip

@@ -33,7 +33,6 @@ from offhook.web.edge.calls import tracing_io
 from offhook.web.edge.calls.browser_calls_io import BrowserCalls
 from offhook.web.edge.calls.draining_io import drain_calls, running
 from offhook.web.edge.calls.live_call_io import Direct, LiveCall
-from offhook.web.edge.calls.mailboxes_io import watch_mailboxes
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.calls.whip_calls_io import WhipCalls
@@ -167,7 +166,6 @@ class Edge:
         if config.sip is not None:
             self.sip = await open_phones(config.sip, self)
             self.recovery = self._open_recovery(self.sip, config.sip.recovery_seconds)
-            self._tasks.spawn(watch_mailboxes(self.sip, self.records), "mailboxes")
         if config.carriers:
             self.carriers = await open_carriers(config.carriers, self)
             self.clock.add_source(self.carriers.connections)

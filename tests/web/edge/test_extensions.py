@@ -19,7 +19,6 @@ from benchmarks.answers.voices import trimmed, voices_of
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.config.config import Config, ConfigError, load
-from offhook.web.edge.calls import mailboxes_io
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S, until
@@ -156,7 +155,6 @@ async def messages(server: Served, path: str = "/voicemails") -> list[dict[str, 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailboxes_io, "LOOK_S", 0.1)
     monkeypatch.setattr("offhook.web.config.config.MAIL_DELAY_S", 1.0)
 
 

@@ -184,6 +184,14 @@ class CallRecords:
             place, seconds, sealed = recording.place, recording.seconds, recording.sealed
             self.kept.add(RecordingReady(call, place, seconds, sealed))
 
+    def show_mailboxes(self, show: Callable[[Mapping[str, tuple[int, int]]], None]) -> None:
+        """Has `show` called with the new and the heard messages of all mailboxes whenever they
+        change, if calls are kept."""
+        if self.kept is not None and self._queues is not None:
+            from offhook.web.edge.calls.mailboxes_io import Mailboxes
+
+            Mailboxes(self.kept.store.voicemails, show).start(self._queues)
+
     def trunk_turned(self, trunk: TrunkState) -> None:
         """Has programs told that a trunk has come up or gone down."""
         if self.kept is not None:
