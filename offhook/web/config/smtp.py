@@ -11,12 +11,14 @@ class Smtp(Section):
     host: str = Field("", pattern=r"^\S*$", examples=["smtp.example.com"])
     """Mail server; empty: messages are not mailed."""
     port: int = Field(587, ge=1, le=65535)
+    """Its port."""
     security: Literal["starttls", "tls", "off"] = "starttls"
     """How the connection is encrypted: from its beginning (`tls`, usually port 465), after a
     greeting, or never, as for a server on this machine."""
     username: str = ""
     """Name with which it signs in; empty: it does not."""
     password: Secret = ""
+    """Password with which it signs in."""
     sender: str = Field("", pattern=r"^([^@\s]+@[^@\s]+)?$", examples=["voicemail@example.com"])
     """Address from which mail comes."""
 
