@@ -220,7 +220,7 @@ class SipEndpoint:
                 self._trunk_changed(trunk)
             case ExtensionChanged(number):
                 phones = len(self.stack.agent.phones.registrar.bindings(number))
-                logger.info("extension {}: {} phones are registered", number, phones)
+                logger.info("extension {}: registered phones: {}", number, phones)
             case Locate(hop):
                 self.lookup.locate(hop)
 

@@ -123,7 +123,7 @@ class IncomingCalls:
                 call.info = replace(call.info, diverted_from=where.extension)
                 return True
             call.reason = str(error)
-            session.refuse(error.status or 503, "", monotonic())
+            session.refuse(_passed_on(error.status), "", monotonic())
             self._stack.session_changed(session)
         return False
 
@@ -245,3 +245,11 @@ class IncomingCalls:
             replaced.hang_up(monotonic(), End.REPLACED)
             self._stack.session_changed(replaced)
         self._stack.session_changed(session)
+
+
+def _passed_on(status: int) -> int:
+    """Return what a caller gets of the status of the one who was called: not that somebody else
+    wants a password, or has moved."""
+    if not status:
+        return 503
+    return 480 if status < 400 or status in (401, 407) else status

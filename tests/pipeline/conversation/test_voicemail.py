@@ -144,6 +144,7 @@ async def test_silence_ends_the_call(spoken: bool) -> None:
             await speak(phone, ASKED)
         await phone.until(lambda: phone.of(CallEnded))
     assert bool(left(phone)) == spoken
+    assert phone.of(CallEnded)[0].reason == (End.MESSAGE_LEFT if spoken else End.CALLER_SILENT)
 
 
 async def test_a_message_is_no_longer_than_it_may_be() -> None:

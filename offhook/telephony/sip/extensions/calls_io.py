@@ -136,7 +136,7 @@ class ExtensionCalls:
         assert session is not None
         assert pair is not None
         extension = call.trunk.extension if call.trunk is not None else ""
-        if not extension or call.transferring:  # a caller from outside transfers nobody
+        if not extension or pair.leaving is not None:  # a caller from outside transfers nobody
             session.refers.refuse(603, monotonic())
         elif refer.replaces:
             self._give_to_its_other_call(call, pair, refer)
@@ -192,14 +192,17 @@ class ExtensionCalls:
         self, call: SipCall, session: Session, pair: Pair, where: Destination
     ) -> None:
         """Ring where a phone transfers its partner to, who hears our ringback, and connect them."""
-        partner = pair.other(call)
+        partner, pair.leaving = pair.other(call), call
         assert partner.leg is not None
         try:
             with partner.leg.playing(self._ringbacks.of(partner.trunk)):
                 third = await self._reach(partner, where)
         except DialError as error:
+            pair.leaving = None
             session.refers.notify(error.status or 503, "", monotonic())
             self._stack.session_changed(session)
+            if call.state == "ended":
+                partner.end(str(error))
             return
         self._tasks.spawn(self._finish_when_over(third), f"sip call {third.call_id}")
         if pair.over:

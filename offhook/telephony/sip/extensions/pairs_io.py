@@ -17,6 +17,8 @@ class Pair:
     def __init__(self, first: SipCall, second: SipCall) -> None:
         self.members = [first, second]
         self.changed = asyncio.Event()
+        self.leaving: SipCall | None = None
+        """Who transfers the other, and may hang up before that is done (RFC 5589 §6.1)."""
         self.over = False
 
     def other(self, call: SipCall) -> SipCall:
@@ -25,6 +27,7 @@ class Pair:
     def replace(self, before: SipCall, after: SipCall) -> None:
         """Have `after` take the place of `before`, whose leg stays up."""
         self.members[self.members.index(before)] = after
+        self.leaving = None
         self.changed.set()
 
     def dissolve(self) -> None:
@@ -70,6 +73,9 @@ class Pairs:
             connected.callback(Bridge(*legs).close)
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if pair.leaving is not None and _leg(pair.leaving).closed is not None:
+                    left = waiting[1 - pair.members.index(pair.leaving)], waiting[-1]
+                    await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for task in waiting:
                     task.cancel()

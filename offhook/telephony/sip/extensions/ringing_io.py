@@ -2,6 +2,7 @@
 over. The one that answers first becomes the call; see `forked_call`."""
 
 import asyncio
+from dataclasses import replace
 
 from loguru import logger
 
@@ -108,7 +109,8 @@ class Ringer:
 
     async def _ring(self, branch: _Branch, phone: Binding, headers: HeaderLines) -> None:
         way = tuple(("Route", each) for each in phone.path)
-        await self._invites.place(branch, phone.contact, phone.flow, (*way, *headers))
+        target = replace(phone.contact, headers=(), password=None)  # RFC 3261 §19.1.1
+        await self._invites.place(branch, target, phone.flow, (*way, *headers))
 
     async def _drop(self, branch: _Branch, *, answered: bool) -> None:
         """End the ringing of one phone: completed elsewhere, or the caller has given up."""

@@ -11,7 +11,7 @@ from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.extension import Extension
 from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
 from tests.telephony.sip.extensions.desks import EXTENSIONS, all_over, desks
-from tests.telephony.sip.scripted_peer import udp_peer
+from tests.telephony.sip.scripted_peer import udp_peer, ws_peer
 from tests.telephony.sip.scripted_sound import sound
 
 
@@ -122,6 +122,23 @@ async def test_one_that_declines_for_all_ends_the_ringing_of_the_others():
         await all_over(sip)
 
 
+async def test_a_phone_in_a_browser_rings_by_its_websocket():
+    async with desks("101", ws=0, browsers=True) as (sip, _, (ann,)):
+        async with ws_peer(sip) as far:
+            with sound() as line:
+                browser = type(ann)(sip, far, line, "102")
+                far.contact = "<sip:102@df7jal23ls0d.invalid;transport=ws>"
+                await browser.register()
+                await ann.begins_to_call("102")
+                invite = await far.asked("INVITE")
+                assert "UDP/TLS/RTP/SAVPF" in sdp_of(invite)
+                assert str(invite.uri) == "sip:102@df7jal23ls0d.invalid;transport=ws"
+                far.reply(invite, 486)
+                await far.asked("ACK")
+        ann.far.ack_refusal(await ann.far.response(486))
+        await all_over(sip)
+
+
 async def test_a_caller_who_gives_up_ends_the_ringing():
     async with desks("101", "102") as (sip, _, (ann, bob)):
         await ann.begins_to_call("102")
@@ -200,6 +217,28 @@ async def test_a_phone_gives_its_caller_to_another_extension():
         await ann.talks_with(cleo)
         await cleo.far.hang_up()
         await ann.far.is_hung_up()
+        await all_over(sip)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_phone_may_hang_up_before_its_transfer_is_done(answers):
+    async with desks("101", "102", "103") as (sip, _, (ann, bob, cleo)):
+        await ann.begins_to_call("102")
+        await bob.answers()
+        await ann.is_answered()
+        bob.far.ask("REFER", ("Refer-To", "<sip:103@127.0.0.1>"))
+        await bob.far.response(202)
+        invite = await cleo.rings()
+        await bob.far.hang_up()
+        if answers:
+            cleo.far.reply(invite, 200, sdp=cleo.line.sdp())
+            await cleo.far.asked("ACK")
+            await ann.talks_with(cleo)
+            await ann.far.hang_up()
+            await cleo.far.is_hung_up()
+        else:
+            cleo.far.reply(invite, 486)
+            await ann.far.is_hung_up()
         await all_over(sip)
 
 

@@ -149,7 +149,7 @@ class _Voicemail(SilentAgent):
             logger.error("{}: a message is kept in words only: {}", leg.call_id, error)
         self._began_ms = self._quiet_ms = leg.heard_ms
         await self._until_over(self._began_ms + self._settings.max_seconds * 1000)
-        await self._call.hang_up(End.MESSAGE_LEFT)
+        await self._call.hang_up(End.MESSAGE_LEFT if self._spoke else End.CALLER_SILENT)
 
     async def _until_over(self, until_ms: float) -> None:
         leg, hearing = self._call.leg, self._call.hearing
