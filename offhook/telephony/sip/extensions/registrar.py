@@ -77,7 +77,6 @@ class Binding:
     cseq: int
     expires_at: float
     """Monotonic seconds."""
-    user_agent: str = ""
 
     @property
     def behind_nat(self) -> bool:
@@ -180,7 +179,6 @@ class Registrar:
             request.call_id,
             request.cseq.number,
             now + min(wanted.expires_s, MAX_EXPIRES_S),
-            (request.headers.get("User-Agent") or "")[:100],
         )
         self._step(number, wanted.key, Event.REGISTER, binding)
         while len(self._bindings[number]) > MAX_CONTACTS:
