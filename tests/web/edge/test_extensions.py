@@ -141,8 +141,9 @@ async def voice_message(notified: Desk) -> str:
 async def leave_message(ann: Desk) -> None:
     """After the tone."""
     await ann.is_answered()
-    while not ann.line.hears(1000):
-        await ann.line.sends([ann.line.packet(0.0)])
+    async with asyncio.timeout(HANGS_S):
+        while not ann.line.hears(1000):
+            await ann.line.sends([ann.line.packet(0.0)])
     await asyncio.sleep(0.7)
     await says(ann.line, ASKED)
     await ann.far.hang_up()

@@ -247,8 +247,9 @@ def _wanted(request: Request) -> Callable[[NameAddr], _Wanted]:
 
     def read(contact: NameAddr) -> _Wanted:
         text = contact.parameter("expires")
-        digits = text is not None and text.isascii() and text.isdigit()
-        expires_s = min(int(text[:10]), MAX_EXPIRES_S) if text and digits else usual
+        expires_s = usual
+        if text is not None and text.isascii() and text.isdigit():
+            expires_s = min(int(text), MAX_EXPIRES_S) if len(text) <= 10 else MAX_EXPIRES_S
         uri = contact.uri
         instance = contact.parameter("+sip.instance")
         key = f"{instance} {contact.parameter('reg-id') or ''}"

@@ -1,5 +1,6 @@
 """Phones by hand that are registered as extensions, each with a sound of its own."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -7,7 +8,7 @@ from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.messages.message import Request, Response, sdp_of
 from offhook.telephony.sip.trunks.extension import Extension
-from tests.support.waiting import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.phones import ToneHost, endpoint
 from tests.telephony.sip.scripted_peer import HOST, Peer, numbers, tcp_peer, udp_peer
 from tests.telephony.sip.scripted_sound import Sound, sound
@@ -90,9 +91,10 @@ class Desk:
 
         self.line.received.clear()
         other.line.received.clear()
-        while not both():
-            await self.line.says(0.1, self.hz)
-            await other.line.says(0.1, other.hz)
+        async with asyncio.timeout(HANGS_S):
+            while not both():
+                await self.line.says(0.1, self.hz)
+                await other.line.says(0.1, other.hz)
 
 
 @asynccontextmanager
