@@ -256,6 +256,21 @@ class MessageLeft:
 
 
 @dataclass(frozen=True)
+class VoicemailLeft:
+    """A caller has left a message."""
+
+    at_ms: int
+    mailbox: str
+    """Number of the extension for which it is, or the number that was called."""
+    caller: str
+    """Number or address; empty if withheld or unknown."""
+    seconds: float
+    """From the tone to the end of the call."""
+    text: str
+    """What was understood of it."""
+
+
+@dataclass(frozen=True)
 class Dtmf:
     """A key was pressed: one of 0-9 * # A-D."""
 
@@ -448,6 +463,7 @@ Event = (
     | TurnLatency
     | AnsweredBy
     | MessageLeft
+    | VoicemailLeft
     | Dtmf
     | NoiseSuppressed
     | CallerAmplified

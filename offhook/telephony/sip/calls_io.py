@@ -107,6 +107,11 @@ class SipCalls:
         """Return the call that a session is attached to."""
         return self._by_session.get(session)
 
+    def release(self, call: SipCall) -> None:
+        """Detach all sessions from a call."""
+        for session in [s for s, c in self._by_session.items() if c is call]:
+            del self._by_session[session]
+
     async def run(self, call: SipCall) -> None:
         """Run the conversation of a call that was answered to its end."""
         assert call.leg is not None
@@ -120,8 +125,7 @@ class SipCalls:
         await call.close()
         self._host.record(detail_record(call))
         self.by_id.pop(call.call_id, None)
-        for session in [s for s, c in self._by_session.items() if c is call]:
-            del self._by_session[session]
+        self.release(call)
 
     # --- lines ---
 

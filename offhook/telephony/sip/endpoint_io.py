@@ -7,12 +7,14 @@ Slow work (opening media, DNS, the conversation) runs in tasks owned by the call
     SipCalls         the calls, and the lines they hold
     IncomingCalls    admission and answer
     OutgoingCalls    trunks, servers, INVITEs
+    ExtensionCalls   calls between our own phones, and from them outside
     RecoveredCalls   calls of other servers
     Transfers        our REFERs, and bridges
     ReferFollower    the far ends' REFERs
 """
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic, time
 
@@ -23,6 +25,8 @@ from offhook.media.end_reason import End
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import Hooks, Host, SipCalls
+from offhook.telephony.sip.extensions.calls_io import ExtensionCalls
+from offhook.telephony.sip.extensions.pairs_io import Pairs
 from offhook.telephony.sip.following_io import ReferFollower
 from offhook.telephony.sip.incoming_calls_io import IncomingCalls
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
@@ -50,6 +54,7 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.trunks.upkeep import TrunkChanged
 from offhook.telephony.sip.user_agent import (
     CallReceived,
+    ExtensionChanged,
     Locate,
     SessionHappened,
     UserAgent,
@@ -79,12 +84,14 @@ class SipEndpoint:
         self._tasks = TaskSet()
         self._ringbacks = Ringbacks()
         calls = self._calls = SipCalls(self.stack, host, self.hooks, self)
-        self._incoming = IncomingCalls(calls, self.stack, host, self._tasks)
-        self._outgoing = OutgoingCalls(calls, self.stack, host, self.lookup, self._tasks)
-        self.recovered = RecoveredCalls(calls, self.stack, self.lookup, self._tasks)
-        self._transfers = Transfers(
-            calls, self.stack, self.lookup, self._outgoing, self._ringbacks, host.clock
+        tasks, ringbacks = self._tasks, self._ringbacks
+        self._outgoing = OutgoingCalls(calls, self.stack, host, self.lookup, tasks, self)
+        self._extensions = ExtensionCalls(
+            *(calls, self.stack, self._outgoing, Pairs(host.clock), ringbacks, tasks)
         )
+        self._incoming = IncomingCalls(calls, self.stack, host, tasks, self._extensions)
+        self.recovered = RecoveredCalls(calls, self.stack, self.lookup, tasks)
+        self._transfers = Transfers(calls, self.stack, self._outgoing, ringbacks, host.clock)
         self._follower = ReferFollower(self.stack, self.lookup, self._outgoing.invites)
 
     # --- life ---
@@ -189,6 +196,11 @@ class SipEndpoint:
         attempted."""
         return self._outgoing.dial(dial)
 
+    def show_messages(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Have the phones of extensions show how many messages wait, new and heard ones."""
+        self.stack.agent.phones.show(counts, monotonic())
+        self.stack.process()
+
     def _on_event(self, event: UserAgentEvent) -> None:
         match event:
             case SessionHappened(session, what):
@@ -206,6 +218,9 @@ class SipEndpoint:
                 words = f"is {reach}: {detail}" if detail else f"is {reach}"
                 log.log("WARNING" if detail else "INFO", "trunk {} {}", trunk, words)
                 self._trunk_changed(trunk)
+            case ExtensionChanged(number):
+                phones = len(self.stack.agent.phones.registrar.bindings(number))
+                logger.info("extension {}: registered phones: {}", number, phones)
             case Locate(hop):
                 self.lookup.locate(hop)
 
@@ -246,7 +261,10 @@ class SipEndpoint:
         self.hooks.media_changed(call)
 
     def handle_refer(self, call: SipCall, refer: ReferReceived) -> None:
-        self._follower.receive(call, refer)
+        if self._extensions.transfers(call):
+            self._extensions.receive_refer(call, refer)
+        else:
+            self._follower.receive(call, refer)
 
     async def transfer(self, call: SipCall, target: str) -> None:
         await self._transfers.transfer(call, target)

@@ -1,6 +1,8 @@
-"""Incoming SIP calls: whether there is a line and an agent for them, ringing, and the answer."""
+"""Incoming SIP calls: whether there is a line for them, where they go, ringing, and the answer."""
 
 import asyncio
+from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 from loguru import logger
@@ -8,10 +10,11 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, NoPorts
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.call_progress_io import Decision
+from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.sip.call_io import SipCall, describe_recorded
 from offhook.telephony.sip.calls_io import Host, SipCalls
-from offhook.telephony.sip.dial_plan import incoming_info
+from offhook.telephony.sip.dial_plan import Destination, destination, incoming_info
+from offhook.telephony.sip.extensions.calls_io import ExtensionCalls
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import NotAcceptable, warning
 from offhook.telephony.sip.media.offer_answer import wants_ice
@@ -26,7 +29,6 @@ from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 from offhook.telephony.sip.siprec.recorded_streams import offered_streams
 from offhook.telephony.sip.siprec.recording_session import recorded_info
 from offhook.telephony.sip.stack_io import SipStack
-from offhook.telephony.sip.trunks.routes import Route, route
 from offhook.telephony.sip.user_agent import CallReceived
 
 RETRY_AFTER_S = 10
@@ -49,7 +51,15 @@ congestion, or temporary failure."""
 class IncomingCalls:
     """Takes the incoming calls of an endpoint."""
 
-    def __init__(self, calls: SipCalls, stack: SipStack, host: Host, tasks: TaskSet) -> None:
+    def __init__(
+        self,
+        calls: SipCalls,
+        stack: SipStack,
+        host: Host,
+        tasks: TaskSet,
+        extensions: ExtensionCalls,
+    ) -> None:
+        self._extensions = extensions
         self._calls = calls
         self._stack = stack
         self._host = host
@@ -60,15 +70,16 @@ class IncomingCalls:
         if event.replaces is not None:
             self._replace(self._calls.of(event.replaces), event, event.replaces)
             return
+        settings = self._stack.settings
         call = self._calls.new(event.trunk, self._info(event))
         self._calls.adopt(call, event.session)
-        found = self._route_of(call.info)
-        call.agent = found.agent if found is not None else ""
-        admitted = self._admit(call, event, found)
-        self._tasks.spawn(self._run(call, event, admitted), f"sip call {call.call_id}")
+        where = destination(settings, call.info, event.trunk, self._calls.hooks.conditions)
+        call.agent = where.agent or ""
+        admitted = self._admit(call, event, where.status)
+        self._tasks.spawn(self._run(call, event, where, admitted), f"sip call {call.call_id}")
 
     def _info(self, event: CallReceived) -> CallInfo:
-        info = incoming_info(event.request, event.trunk)
+        info = incoming_info(event.request, event.trunk, self._stack.settings)
         if not event.recording:
             return info
         try:
@@ -78,17 +89,19 @@ class IncomingCalls:
         except SipError:  # the call is refused for it
             return recorded_info(info, None, ())
 
-    async def _run(self, call: SipCall, event: CallReceived, admitted: bool) -> None:
+    async def _run(
+        self, call: SipCall, event: CallReceived, where: Destination, admitted: bool
+    ) -> None:
         try:
             if not admitted or call.ended is not None:
                 return
-            decision = None
-            if not event.recording:
-                decision = self._calls.hooks.decision(call, event.request.headers.items())
-            if decision is not None:
+            if where.agent is None:
+                if not await self._connect(call, event, where):
+                    return
+            elif (decision := self._decision(call, event)) is not None:
                 if not await self._ring_until(call, event.session, decision):
                     return
-                if not self._admit(call, event, Route(call.agent)):  # others came meanwhile
+                if not self._admit(call, event):  # others came meanwhile
                     return
             if await self._accept(call, event):
                 self._calls.hooks.on_setup(monotonic() - call.history.began.at)
@@ -101,13 +114,42 @@ class IncomingCalls:
         finally:
             await self._calls.finish(call)
 
+    def _decision(self, call: SipCall, event: CallReceived) -> Decision | None:
+        if event.recording:
+            return None
+        return self._calls.hooks.decision(call, event.request.headers.items())
+
+    async def _connect(self, call: SipCall, event: CallReceived, where: Destination) -> bool:
+        """Connect the call with an extension, or a number outside, until it is over. Returns
+        whether a voicemail is to answer it instead."""
+        session = event.session
+        session.ring(monotonic())
+        call.set_state("ringing", 180, "Ringing")
+        self._stack.session_changed(session)
+        accept = partial(self._accept, call, event)
+        try:
+            await self._extensions.connect(call, where, accept)
+        except DialError as error:
+            extension = self._stack.settings.extensions.get(where.extension)
+            if call.ended is not None:
+                return False
+            if extension is not None and extension.voicemail:
+                logger.info("{}: voicemail of {}: {}", call.call_id, where.extension, error)
+                call.agent = extension.voicemail
+                call.info = replace(call.info, diverted_from=where.extension)
+                return True
+            call.reason = str(error)
+            session.refuse(_passed_on(error.status), "", monotonic())
+            self._stack.session_changed(session)
+        return False
+
     # --- admission ---
 
-    def _admit(self, call: SipCall, event: CallReceived, found: Route | None) -> bool:
-        """Refuse the call if its route says so, or if there is no route or no capacity for it."""
+    def _admit(self, call: SipCall, event: CallReceived, status: int = 0) -> bool:
+        """Refuse the call if it goes nowhere, with `status`, or if there is no capacity for it."""
         session = event.session
-        if found is None or found.refuse:
-            session.refuse(404 if found is None else found.refuse, "", monotonic())
+        if status:
+            session.refuse(status, "", monotonic())
         elif self._calls.closing:
             self._refuse_busy(call, session, "draining")
         elif busy := self._calls.busy_reason(call.trunk, 1):
@@ -133,12 +175,6 @@ class IncomingCalls:
         cause, text = REFUSALS.get(why, FULL)
         headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
         session.refuse(503, "", monotonic(), headers=headers)
-
-    def _route_of(self, info: CallInfo) -> Route | None:
-        """Return the route of the call: the default agent's if there are none, None if none
-        matches."""
-        routes = self._stack.settings.routes
-        return route(routes, info, self._calls.hooks.conditions) if routes else Route()
 
     # --- the answer ---
 
@@ -242,3 +278,11 @@ class IncomingCalls:
             replaced.hang_up(monotonic(), End.REPLACED)
             self._stack.session_changed(replaced)
         self._stack.session_changed(session)
+
+
+def _passed_on(status: int) -> int:
+    """Return what a caller gets of the status of the one who was called: not that somebody else
+    wants a password, or has moved."""
+    if not status:
+        return 503
+    return 480 if status < 400 or status in (401, 407) else status

@@ -74,7 +74,8 @@ class Invites:
 
     async def _leg_to_offer(self, call: SipCall, flow: Flow) -> Leg:
         """Make the leg of an outgoing call. Raises DialError."""
-        if call.trunk is not None and call.trunk.webrtc:
+        of_a_browser = flow.transport in ("WS", "WSS")
+        if call.trunk is not None and (call.trunk.webrtc or of_a_browser):
             peer_leg = self._host.webrtc_leg(call.call_id)
             call.use_leg(peer_leg)
             return peer_leg

@@ -12,15 +12,23 @@ from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import Decision, DialError
-from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.call_io import Endpoint, SipCall
 from offhook.telephony.sip.calls_io import Host, SipCalls
-from offhook.telephony.sip.dial_plan import custom_header, outbound_trunk, request_uri
+from offhook.telephony.sip.dial_plan import (
+    custom_header,
+    extension_called,
+    outbound_trunk,
+    own_uri,
+    request_uri,
+)
+from offhook.telephony.sip.extensions.ringing_io import Ringer
 from offhook.telephony.sip.invites_io import Invites
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.server_lookup_io import ServerLookup
 from offhook.telephony.sip.stack_io import SipStack
+from offhook.telephony.sip.trunks.trunks import Trunk
 
 MAX_REDIRECTS = 3
 """Times that a call follows "moved" (3xx); then it has failed."""
@@ -33,7 +41,7 @@ class Dial:
     """Parameters of an outbound call."""
 
     to: str
-    """A number or a SIP URI."""
+    """A number, a SIP URI or an extension, "101" or "ext:101"."""
     trunk: str = ""
     """Name of the trunk; "" for the first that has a server."""
     caller: str = ""
@@ -62,8 +70,10 @@ class OutgoingCalls:
         host: Host,
         lookup: ServerLookup,
         tasks: TaskSet,
+        endpoint: Endpoint,
     ) -> None:
         self.invites = Invites(calls, stack, host)
+        self._ringer = Ringer(calls, stack, self.invites, endpoint)
         self._calls = calls
         self._stack = stack
         self._host = host
@@ -76,8 +86,7 @@ class OutgoingCalls:
         if self._calls.closing:
             raise DialError(503, End.SHUTTING_DOWN)
         try:
-            trunk = outbound_trunk(self._stack.settings.trunks, dial.trunk)
-            target = request_uri(dial.to, trunk)
+            trunk, target = self._way_to(dial)
             headers = [custom_header(name, value) for name, value in dial.headers.items()]
         except SipError as error:
             raise DialError(0, str(error)) from error
@@ -87,7 +96,7 @@ class OutgoingCalls:
         info = CallInfo(
             edge="sip",
             direction="outbound",
-            caller=dial.caller or trunk.caller_id or trunk.username,
+            caller=dial.caller or _usual_caller(trunk, dial),
             caller_name=dial.caller_name,
             called=target.number,
             trunk=trunk.name,
@@ -100,6 +109,15 @@ class OutgoingCalls:
         )
         self._tasks.spawn(self._run(call, target, headers), f"sip call {call.call_id}")
         return call
+
+    def _way_to(self, dial: Dial) -> tuple[Trunk, Uri]:
+        """Return the trunk, or the extension that is one, and the target. Raises SipError."""
+        settings = self._stack.settings
+        number = "" if dial.trunk else extension_called(dial.to, settings)
+        if number:
+            return settings.phones[number], own_uri(number)
+        trunk = outbound_trunk(settings.trunks, dial.trunk)
+        return trunk, request_uri(dial.to, trunk)
 
     async def _run(self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]]) -> None:
         try:
@@ -124,8 +142,7 @@ class OutgoingCalls:
         tried = {target.number}
         while True:
             try:
-                flows = await self._lookup.flows_to(target, call.trunk)
-                await self.place(call, target, flows, headers)
+                await self.reach(call, target, headers)
                 return
             except DialError as error:
                 number, may = error.moved_to, call.trunk is not None and call.trunk.redirects
@@ -139,6 +156,17 @@ class OutgoingCalls:
                 except SipError:
                     raise error from None
                 logger.info("{}: moved to {}", call.call_id, number)
+
+    async def reach(
+        self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Call a target, wherever it is: phones of an extension, or a server of the call's trunk.
+        Raises DialError."""
+        if not target.host and call.trunk is not None and call.trunk.extension:
+            await self._ringer.ring(call, tuple(headers))
+        else:
+            flows = await self._lookup.flows_to(target, call.trunk)
+            await self.place(call, target, flows, headers)
 
     async def place(
         self,
@@ -166,6 +194,11 @@ class OutgoingCalls:
                     self._stack.process()
                 if last or call.state != "dialing" or error.status not in TRY_NEXT:
                     raise
+
+
+def _usual_caller(trunk: Trunk, dial: Dial) -> str:
+    """Return who calls, if nobody says so: an extension sees the agent's name."""
+    return (dial.agent or "agent") if trunk.extension else trunk.caller_id or trunk.username
 
 
 async def _until_decided(call: SipCall, decision: Decision) -> None:

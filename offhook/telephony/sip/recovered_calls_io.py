@@ -77,7 +77,7 @@ class RecoveredCalls:
         """Continue the established call of another server, which began and was answered at these
         times; `report` is called with the outcome. The call runs then, or is recorded as lost.
         Raises SipError if its trunk is unknown here."""
-        trunks = self._stack.settings.trunks
+        trunks = self._stack.settings.accounts
         trunk = next((t for t in trunks if t.name == info.trunk), None)
         if trunk is None:
             raise SipError(f"no trunk is named {info.trunk[:48]!r}")

@@ -9,7 +9,7 @@
 After a blind or attended transfer the far end's call with us ends. A bridged one continues without
 the agent until either side hangs up. Until the target has answered, the far end hears our ringback,
 or the target's early media. A URI whose host is that of another trunk's server is called over that
-one, and always bridged.
+one, and always bridged; so is an extension, whose phones ring all at once.
 
 A far end need not say how a transfer has ended:
 
@@ -37,13 +37,17 @@ from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import SipCalls
-from offhook.telephony.sip.dial_plan import request_uri
+from offhook.telephony.sip.dial_plan import (
+    extension_called,
+    outbound_trunk,
+    own_uri,
+    request_uri,
+)
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.outgoing_calls_io import OutgoingCalls
 from offhook.telephony.sip.ringbacks_io import Ringbacks
-from offhook.telephony.sip.server_lookup_io import ServerLookup
 from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
 from offhook.telephony.sip.stack_io import SipStack
 from offhook.telephony.sip.trunks.trunks import Trunk
@@ -67,14 +71,12 @@ class Transfers:
         self,
         calls: SipCalls,
         stack: SipStack,
-        lookup: ServerLookup,
         outgoing: OutgoingCalls,
         ringbacks: Ringbacks,
         clock: PacketClock,
     ) -> None:
         self._calls = calls
         self._stack = stack
-        self._lookup = lookup
         self._outgoing = outgoing
         self._ringbacks = ringbacks
         self._clock = clock
@@ -88,7 +90,7 @@ class Transfers:
         if call.session is None or call.leg is None or call.state != "answered":
             raise LegError("no established call to transfer")
         try:
-            uri = request_uri(target, call.trunk)
+            uri = self._uri_of(target, call.trunk)
         except SipError as error:
             raise LegError(str(error)) from error
         call.refer = asyncio.Queue()
@@ -99,6 +101,23 @@ class Transfers:
         finally:
             call.refer = None
         call.transferred_to = target
+
+    def _uri_of(self, target: str, trunk: Trunk | None) -> Uri:
+        """Return what a target is called at. Raises SipError."""
+        if number := extension_called(target, self._stack.settings):
+            return own_uri(number)
+        return request_uri(target, self._way_outside(trunk))
+
+    def _way_outside(self, trunk: Trunk | None) -> Trunk | None:
+        """Return the trunk of a call that goes elsewhere: that of an extension, which is none by
+        itself. Raises SipError."""
+        if trunk is None or not trunk.extension:
+            return trunk
+        settings = self._stack.settings
+        extension = settings.extensions.get(trunk.extension)
+        if extension is None or not extension.outside:
+            raise SipError(f"extension {trunk.extension} may not call outside")
+        return outbound_trunk(settings.trunks, extension.outside)
 
     async def _transfer(self, call: SipCall, target: Uri, ringback: Ringback) -> None:
         way = call.trunk.transfer if call.trunk is not None else "blind"
@@ -199,6 +218,9 @@ class Transfers:
     def _trunk_towards(self, target: Uri, usual: Trunk | None) -> Trunk | None:
         """Return the trunk to call a URI over: the usual one, unless its server would be asked for
         a host that is another's."""
+        if not target.host and target.user:
+            return self._stack.settings.phones[target.user]
+        usual = self._way_outside(usual)
         if usual is None or not usual.server or usual.is_host(target.host):
             return usual
         others = (t for t in self._stack.settings.trunks if t.server and t.is_host(target.host))
@@ -219,8 +241,7 @@ class Transfers:
         return self._calls.new(trunk, info)
 
     async def _place(self, second: SipCall, target: Uri) -> None:
-        flows = await self._lookup.flows_to(target, second.trunk)
-        await self._outgoing.place(second, target, flows)
+        await self._outgoing.reach(second, target)
 
     def _connect(self, call: SipCall, second: SipCall) -> None:
         assert call.leg is not None

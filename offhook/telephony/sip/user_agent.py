@@ -30,9 +30,15 @@ from offhook.telephony.sip.agent.new_requests import (
 from offhook.telephony.sip.agent.own_addresses import OwnAddresses
 from offhook.telephony.sip.agent.session_routes import SessionRoutes
 from offhook.telephony.sip.auth.digest import DigestClient
+from offhook.telephony.sip.extensions.phones import Phones
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
-from offhook.telephony.sip.messages.message import MessageError, Request, Response, parse_message
+from offhook.telephony.sip.messages.message import (
+    MessageError,
+    Request,
+    Response,
+    parse_message,
+)
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.latest_flows import LatestFlows, Party
 from offhook.telephony.sip.network.next_hops import NextHops
@@ -59,6 +65,9 @@ from offhook.telephony.sip.trunks.registrations import RegistrationChanged, Regi
 from offhook.telephony.sip.trunks.trunk_servers import TrunkServers
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.trunks.upkeep import TrunkChanged, Upkeep
+
+MAKE_CALLS = frozenset({"INVITE", "ACK", "CANCEL"})
+"""Methods of requests outside a dialog that start a call, or belong to one that starts."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,16 @@ class Locate:
     hop: Uri
 
 
-UserAgentEvent = CallReceived | SessionHappened | RegistrationChanged | TrunkChanged | Locate
+@dataclass(frozen=True)
+class ExtensionChanged:
+    """A phone of an extension has come or gone."""
+
+    number: str
+
+
+UserAgentEvent = (
+    CallReceived | SessionHappened | RegistrationChanged | TrunkChanged | ExtensionChanged | Locate
+)
 
 
 class UserAgent:
@@ -124,11 +142,21 @@ class UserAgent:
         self._flows = LatestFlows()
         self.next_hops = NextHops(flow_to, lambda hop: self._events.append(Locate(hop)))
         known = self._transactions.table.follows
-        self.access = AccessPolicy(settings, self.routes.of_request, known)
+        self.phones = Phones(
+            settings,
+            self._sender,
+            lambda flow: self.addresses.contact(flow, None),
+            lambda number: self._events.append(ExtensionChanged(number)),
+        )
+        registrar = self.phones.registrar
+        self.access = AccessPolicy(settings, self.routes.of_request, known, registrar.has_flow)
         send = self._sender.request
         registrations = Registrations(settings, servers, send, address_of)
         self.addresses = OwnAddresses(address_of, registrations)
-        keep_alives = KeepAlives(self.routes.__len__, self.routes.behind_nat)
+        keep_alives = KeepAlives(
+            lambda: len(self.routes) + len(registrar),
+            lambda: self.routes.behind_nat() | registrar.behind_nat(),
+        )
         introduction = self.addresses.introduction
         self.upkeep = Upkeep(settings, servers, registrations, send, introduction, keep_alives)
 
@@ -173,10 +201,15 @@ class UserAgent:
                 sender.respond_stateless(message, flow, decision.status, "", decision.headers)
             if decision is not True:
                 return
-            if not message.to.tag and message.method not in ("INVITE", "ACK", "CANCEL"):
+            of_phone = self.access.serves_phones(message.method)
+            if of_phone and message.method == "REGISTER":
+                number = self.access.extension_of(message)
+                self.phones.register(message, number, flow, now)
+            elif not message.to.tag and message.method not in MAKE_CALLS and not of_phone:
                 self._respond_at_once(message, flow)
                 return
-            self._transactions.receive(message, flow, now)
+            else:
+                self._transactions.receive(message, flow, now)
         self._process_events(now)
 
     def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
@@ -184,6 +217,7 @@ class UserAgent:
         the reason."""
         for route in self.routes.over(flow):
             route.connection_lost()
+        self.phones.flow_failed(flow)
         self.upkeep.flow_failed(flow, why, now)
         self._transactions.flow_failed(flow, now, why)
         self._process_events(now)
@@ -195,7 +229,7 @@ class UserAgent:
         return self._events.popleft() if self._events else None
 
     def get_timer(self) -> float | None:
-        parts = self._transactions, self.upkeep, self._sender, self.routes
+        parts = self._transactions, self.upkeep, self._sender, self.routes, self.phones
         timers = (part.get_timer() for part in parts)
         return min((t for t in timers if t is not None), default=None)
 
@@ -208,6 +242,7 @@ class UserAgent:
                 route.of.handle_timer(now)
             self._process_session(route)
         self.upkeep.handle_timer(now)
+        self.phones.handle_timer(now)
         self._process_events(now)
 
     # --- for the owner ---
@@ -289,6 +324,7 @@ class UserAgent:
         """Apply other trunks and rules from now on; existing sessions are not affected."""
         self._settings = settings
         self.access.use(settings)
+        self.phones.use(settings)
         self.upkeep.use(settings, now)
         self._process_events(now)
 
@@ -330,6 +366,9 @@ class UserAgent:
     def _handle_request(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
     ) -> None:
+        if request.method == "SUBSCRIBE" and self.access.serves_phones("SUBSCRIBE"):
+            self.phones.subscribe(transaction, self.access.extension_of(request), flow, now)
+            return
         if request.to.tag:
             route = self.routes.of(request.call_id, request.to.tag)
             if route is None:
@@ -391,6 +430,8 @@ class UserAgent:
             route.of.responses.receive(transaction, response, now)
             self._process_session(route)
         else:
+            if response.status >= 400:
+                self.phones.refused(response.cseq.method, response.call_id)
             self.upkeep.answered(response, now)
 
     def _handle_failure(
@@ -405,6 +446,7 @@ class UserAgent:
             route.of.responses.failed(transaction, reason, now)
             self._process_session(route)
         else:
+            self.phones.refused(request.method, request.call_id)
             self.upkeep.failed(request, reason, transaction.broken, now)
 
     def _process_session(self, route: SessionRoute) -> None:

@@ -350,6 +350,11 @@ class Agent(AgentModel, Pronouncing, Flowing):
         self._flow = _flow_of(self) if self.flow else None
         return self
 
+    def recorded(self, usual: Wanted) -> Wanted:
+        """Returns which of its calls are recorded; `usual` is `enabled` of [recording]."""
+        kind = kinds.OURS.get(self.kind)
+        return self.record or (kind.records if kind is not None else None) or usual
+
     @property
     def of_kind(self) -> AgentKind:
         """Returns its kind, which is imported if it is of another package. Raises EngineError."""

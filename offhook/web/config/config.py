@@ -28,6 +28,7 @@ from pydantic import (
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Business
 from offhook.pipeline.conversation.agents.kinds import kinds
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
+from offhook.pipeline.conversation.agents.kinds.voicemail import VOICEMAIL
 from offhook.telephony.carriers.providers import checked
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
@@ -50,9 +51,13 @@ from offhook.web.config.rooms import Rooms
 from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
+from offhook.web.config.smtp import Smtp
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope
 from offhook.web.http.logs import Log as Log
+from offhook.web.records.webhooks import Receiver
 
+MAIL_DELAY_S = 5.0
+"""Time in s from the end of a message until it is mailed: its recording is written by then."""
 DEFAULT_FILE = Path("offhook.toml")
 TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
 
@@ -95,6 +100,7 @@ class Config(Section):
     recording: Recording = Recording()
     records: Records = Records()
     s3: S3 = S3()
+    smtp: Smtp = Smtp()
     log: Log = Log()
     tracing: Tracing = Tracing()
     turn: TurnTaking = TurnTaking()
@@ -106,7 +112,8 @@ class Config(Section):
     @property
     def records_calls(self) -> bool:
         """Returns whether some call may be recorded."""
-        wanted = {agent.record or self.recording.enabled for agent in self.named_agents().values()}
+        usual = self.recording.enabled
+        wanted = {agent.recorded(usual) for agent in self.named_agents().values()}
         return wanted != {"never"}
 
     @property
@@ -150,6 +157,19 @@ class Config(Section):
             raise ValueError("\n".join(faults))
         return self
 
+    @property
+    def receivers(self) -> tuple[Receiver, ...]:
+        """Returns who is told of what the store has: programs, and people by mail."""
+        extensions = self.sip.extensions if self.sip is not None else {}
+        mailed = tuple(
+            Receiver(
+                f"mailto:{extension.mail}", (), frozenset({"voicemail.left"}), number, MAIL_DELAY_S
+            )
+            for number, extension in extensions.items()
+            if extension.mail
+        )
+        return self.records.receivers + mailed
+
     def named_agents(self) -> dict[str, Agent]:
         """Returns all agents by the names of their tables."""
         return {"agent": self.agent} | {f"agents.{n}": one for n, one in self.agents.items()}
@@ -176,6 +196,20 @@ class Config(Section):
                 yield f"sip.routes.{index}.callers: there is no [callers.{route.callers}]"
         if self.sip is not None and self.sip.recovery_seconds and not self.server.redis:
             yield "sip.recovery_seconds needs redis of [server]"
+        yield from self._faults_of_extensions()
+
+    def _faults_of_extensions(self) -> Iterator[str]:
+        for number, extension in (self.sip.extensions if self.sip is not None else {}).items():
+            where, agent = f"sip.extensions.{number}", self.agents.get(extension.voicemail)
+            if extension.voicemail and agent is None:
+                yield f"{where}.voicemail: no agent is called {extension.voicemail!r}"
+            elif agent is not None and agent.kind != VOICEMAIL.name:
+                words = f'{extension.voicemail!r} takes no messages: kind = "{VOICEMAIL.name}"'
+                yield f"{where}.voicemail: {words}"
+            if extension.mail and not (self.smtp.host and self.records.url):
+                yield f"{where}.mail: needs host of [smtp], and [records] url, where mail waits"
+            if extension.mail and not extension.voicemail:
+                yield f"{where}.mail: needs voicemail, of which it sends the messages"
 
     def faults_between_agents(
         self, kind_of: Callable[[str], AgentKind | None] = kinds.kind_of

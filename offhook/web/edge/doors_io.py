@@ -53,6 +53,8 @@ async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
     sip.hooks.decision = edge.programs.decision
     sip.hooks.conditions = RouteConditions(lambda: edge.config)
     edge.metrics.add_phone_collector(sip)
+    if settings.extensions:
+        edge.records.show_mailboxes(sip.show_messages)
     level = "WARNING" if is_risky(settings) else "INFO"
     logger.log(level, "who may call by phone: {}", callers_allowed(settings))
     return sip

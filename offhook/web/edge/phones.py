@@ -145,6 +145,8 @@ def callers_allowed(settings: SipSettings) -> str:
     if settings.allow_anonymous:
         return "everybody who reaches this machine (allow_anonymous)"
     ways = [f"{trunk.name}: {ways}" for trunk in settings.trunks if (ways := may_call(trunk))]
+    if settings.extensions:
+        ways.append(f"extensions {', '.join(settings.extensions)}: phones with their passwords")
     others = "are refused (403)" if settings.unknown == "refuse" else "get no answer"
     if not ways:
         return f"nobody: no trunk has addresses, a server or a password; callers {others}"

@@ -31,7 +31,7 @@ from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.campaigns.errors import CampaignError, UnknownCampaign, WrongState
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Server
-from offhook.web.edge import calls_io, history_io, whip_io
+from offhook.web.edge import calls_io, history_io, voicemails_io, whip_io
 from offhook.web.edge.builder import routes_io as builder_routes
 from offhook.web.edge.builder.drafts import BUILDER, draft_of
 from offhook.web.edge.builder.watch_io import watching
@@ -261,6 +261,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     calls_io.add_routes(app.router)
     room_routes.add_routes(app.router)
     campaign_routes.add_routes(app.router)
+    voicemails_io.add_routes(app.router)
     carrier_routes.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)

@@ -100,6 +100,7 @@ ROUTES: Mapping[str, Role] = {
     "engines": Role.RECORDS,
     "agents": Role.RECORDS,
     "builder": Role.OPERATOR,
+    "voicemails": Role.RECORDS,
     "carriers": Role.CARRIER,
 }
 """Roles by the beginning of a route's path; the longest applies."""

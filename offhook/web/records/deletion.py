@@ -18,7 +18,14 @@ from offhook.web.records.campaigns.rows import forget_recipient
 from offhook.web.records.entries import digits_key
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
-from offhook.web.records.tables import call_agents, calls, deliveries, events, looks
+from offhook.web.records.tables import (
+    call_agents,
+    calls,
+    deliveries,
+    events,
+    looks,
+    voicemails,
+)
 
 BATCH = 500
 """Calls that are deleted at once: others write in between."""
@@ -180,6 +187,7 @@ class Deletion:
             return
         connection.execute(sa.text(self._kind.drop_words), [{"id": call} for call in ids])
         connection.execute(events.delete().where(events.c.call.in_(ids)))
+        connection.execute(voicemails.delete().where(voicemails.c.call.in_(ids)))
         connection.execute(looks.delete().where(looks.c.call.in_(ids)))
         connection.execute(deliveries.delete().where(deliveries.c.call.in_(ids)))
         drop_analyses(connection, ids)

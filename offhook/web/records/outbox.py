@@ -91,7 +91,9 @@ class Outbox:
     ) -> None:
         """`once` tells an event from others of its kind, if nothing in the store says whether it
         was added before: its webhook has the same id then, by which receivers know it."""
-        wanted = wanting(self.receivers, event)
+        mailbox = data.get("mailbox", "")
+        found = wanting(self.receivers, event)
+        wanted = [receiver for receiver in found if receiver.mailbox in ("", mailbox)]
         if not wanted:
             return
         body = body_of(event, data, now)
@@ -103,7 +105,7 @@ class Outbox:
                 "event": event,
                 "body": body,
                 "created": now,
-                "next_at": now,
+                "next_at": now + receiver.delay_s,
             }
             for receiver in wanted
         ]

@@ -50,6 +50,7 @@ from offhook.web.records.tables import (
     versions,
 )
 from offhook.web.records.times import iso
+from offhook.web.records.voicemails import Voicemails
 from offhook.web.records.webhooks import Receiver
 
 CRASHED = "the server stopped"
@@ -100,6 +101,7 @@ class CallStore:
         self.campaigns = Campaigns(self.kind, self._begin, self.outbox)
         self.calling = Calling(self._begin, self.outbox)
         self.do_not_call = DoNotCall(self.kind, self._begin)
+        self.voicemails = Voicemails(self.kind, self._begin)
 
     @property
     def place(self) -> str:
@@ -183,6 +185,7 @@ class CallStore:
             new = self.outbox.new_of(connection, rows)
             connection.execute(self.kind.insert(events).on_conflict_do_nothing(), list(rows))
             self.outbox.add_happened(connection, new, now)
+            self.voicemails.add(connection, rows, now)
 
     def _announce_end(self, connection: sa.Connection, call: str, now: float) -> None:
         """Has all that is known of a call told, once nothing more is to come."""

@@ -113,6 +113,16 @@ looks = sa.Table(
 )
 """Who has listened to which recording."""
 
+voicemails = sa.Table(
+    "voicemails",
+    METADATA,
+    sa.Column("call", sa.Text, primary_key=True),
+    sa.Column("mailbox", sa.Text, nullable=False),
+    sa.Column("left_at", sa.Double, nullable=False),
+    sa.Index("voicemails_mailbox", "mailbox", "left_at"),
+)
+"""The calls in which a message was left, and for whom. It goes with the words of its call."""
+
 deliveries = sa.Table(
     "deliveries",
     METADATA,

@@ -19,6 +19,7 @@ EventType = Literal[
     "transfer.failed",
     "call.answered_by",
     "message.left",
+    "voicemail.left",
     "recording.ready",
     "recording.uploaded",
     "trunk.registered",
@@ -35,6 +36,7 @@ OF_KINDS: dict[str, EventType] = {
     "transfer_failed": "transfer.failed",
     "answered_by": "call.answered_by",
     "message_left": "message.left",
+    "voicemail_left": "voicemail.left",
 }
 """Webhooks by the kinds of events in a timeline."""
 
@@ -52,6 +54,10 @@ class Receiver:
     url: str
     secrets: tuple[str, ...]
     events: frozenset[str]
+    mailbox: str = ""
+    """Whose messages these are, of a person who gets them by mail; "" for all."""
+    delay_s: float = 0.0
+    """Time in s from what happens to the first attempt."""
 
 
 @dataclass(frozen=True)

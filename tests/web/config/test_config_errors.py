@@ -89,8 +89,8 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
         (
             "port = 7860",
             [
-                "1: port: there is no such key; it belongs below [server], [webrtc] or "
-                "[[carriers]]"
+                "1: port: there is no such key; it belongs below [server], [webrtc], "
+                "[[carriers]] or [smtp]"
             ],
         ),
         (

@@ -11,6 +11,7 @@ import pytest
 from loguru import logger
 
 from offhook.telephony.sip.capture.hep_settings import HepSettings
+from offhook.telephony.sip.trunks.extension import Extension
 from offhook.telephony.sip.trunks.routes import Route
 from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
@@ -161,12 +162,13 @@ def test_the_example_of_phones_is_the_defaults():
     assert route == Route()
     assert sip.hep == HepSettings("10.0.0.9:9060")
     shown = dict.fromkeys(("certificate", "key", "authorities", "hep"))
-    shown |= {"trunks": (), "routes": ()}
+    shown |= {"trunks": (), "routes": (), "extensions": {}}
     assert replace(sip, **shown) == SipSettings()
-    for settings in (SipSettings, Trunk, Route):
+    assert sip.extensions == {"101": Extension(password="…")}
+    for settings in (SipSettings, Trunk, Route, Extension):
         assert {f.name for f in fields(settings)} - {"user_agent", "agent"} <= {
             line[2:].partition(" ")[0] for line in lines
-        } | {"trunks", "routes"}
+        } | {"trunks", "routes", "extensions"}
 
 
 # --- who may call ---

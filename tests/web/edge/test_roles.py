@@ -68,13 +68,17 @@ TABLE = {
     ("POST", "/do-not-call"): Use.OPERATE,
     ("POST", "/do-not-call/{number}"): Use.OPERATE,
     ("DELETE", "/do-not-call/{number}"): Use.OPERATE,
+    ("GET", "/voicemails"): Use.READ,
+    ("DELETE", "/voicemails/{call}"): Use.OPERATE,
     ("GET", "/trunks"): Use.READ,
     ("GET", "/engines"): Use.READ,
     ("POST", "/engines"): Use.OPERATE,
     ("GET", "/agents"): Use.READ,
 }
-"""Every route below these; HEAD is as GET."""
-OURS = re.compile(r"/(calls|campaigns|do-not-call|console|trunks|engines|agents)(/.*)?")
+"""Every route below these roots; HEAD is as GET."""
+OURS = re.compile(
+    r"/(calls|campaigns|do-not-call|console|voicemails|trunks|engines|agents)(/.*)?"
+)
 REFUSED = (401, 403)
 
 FOREIGN = {"Origin": "https://elsewhere.example"}

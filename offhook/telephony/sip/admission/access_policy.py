@@ -8,6 +8,10 @@
     within a call, from elsewhere                accepted with the password of the call's trunk
     anonymous calls allowed (a lab)              accepted
     an INVITE where a trunk uses a password      accepted with the password, 401 without
+    REGISTER, SUBSCRIBE, where there are
+    extensions                                   accepted with an extension's password, 401 without,
+                                                 the same for one that does not exist
+    from the flow of a registered phone          accepted with its password, never by its address
     anything else                                no response, or 403, by configuration
 
 Strangers learn nothing beyond that, and no response keeps state. Requests over a WebSocket are
@@ -27,6 +31,7 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, by_username,
 
 HeaderLines = Iterable[tuple[str, str]]
 LIMITED_RETRY_AFTER_S = 5
+OF_PHONES = frozenset({"REGISTER", "SUBSCRIBE"})
 TRUNK_INVITES_PER_SECOND = 50.0
 TRUNK_INVITES_BURST = 25.0
 """Maximum calls that a trunk may attempt per second, and at once after a pause: more than a process
@@ -63,15 +68,18 @@ class AccessPolicy:
         settings: SipSettings,
         call_of: Callable[[Request], Call | None],
         follows: Callable[[Request, Flow], bool],
+        is_phone: Callable[[Flow], bool] = lambda flow: False,
     ) -> None:
         """`call_of` returns the call a request belongs to, whoever sent it. `follows` returns
-        whether it retransmits or cancels an accepted request and comes from the same host."""
+        whether it retransmits or cancels an accepted request and comes from the same host.
+        `is_phone` returns whether a phone of an extension has registered over a flow."""
         self._settings = settings
         self._call_of = call_of
         self._follows = follows
+        self._is_phone = is_phone
         self._rate_limiter = RateLimiter(settings)
-        self._digest = DigestServer(settings.public_address or settings.host)
-        self._challenges = any(t.password and not t.register for t in settings.trunks)
+        self._digest = DigestServer(settings.public_address or settings.host, settings.digest)
+        self._challenges = any(t.password and not t.register for t in settings.accounts)
         self._addresses: dict[str, Collection[str]] = {}
         self._attempts: dict[str, Budget] = {}
         """Of calls, by trunk."""
@@ -83,7 +91,7 @@ class AccessPolicy:
     def use(self, settings: SipSettings) -> None:
         """Apply other trunks and other rules for unknown sources."""
         self._settings = settings
-        self._challenges = any(t.password and not t.register for t in settings.trunks)
+        self._challenges = any(t.password and not t.register for t in settings.accounts)
         self._rate_limiter.use(settings)
         there = {trunk.name for trunk in settings.trunks}
         for gone in self._addresses.keys() - there:
@@ -137,13 +145,23 @@ class AccessPolicy:
         """Return the trunk of an accepted request; None if anonymous calls are allowed, since then
         nobody has proved an identity."""
         trunk = self._trunk_at(request, flow)
-        if trunk is not None or self._settings.allow_anonymous:
+        if trunk is not None or (self._settings.allow_anonymous and not self._is_phone(flow)):
             return trunk
         username = self._digest.claimed_username(request)
-        return by_username(self._settings.trunks, username) if username else None
+        return by_username(self._settings.accounts, username) if username else None
+
+    def extension_of(self, request: Request) -> str:
+        """Return the extension that has proved to have sent an accepted REGISTER or SUBSCRIBE."""
+        return self._digest.claimed_username(request)
+
+    def serves_phones(self, method: str) -> bool:
+        """Return whether requests of this method are for the extensions' phones alone."""
+        return bool(self._settings.extensions) and method in OF_PHONES
 
     def _decide(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
         source = flow.remote[0]
+        if self.serves_phones(request.method):
+            return self._of_phone(request, flow, now)
         call = self._call_of(request)
         own = call is not None and self.is_party(call, flow)
         trunk = self._trunk_at(request, flow)
@@ -164,11 +182,23 @@ class AccessPolicy:
             return _too_many()
         if call is not None:
             return self._authenticate_move(call, request, flow, now)
-        if self._settings.allow_anonymous:
+        if self._settings.allow_anonymous and not self._is_phone(flow):
             return True
         if request.method == "INVITE" and self._may_authenticate(flow):
-            return self._authenticate(request, flow, now, self._settings.trunks)
+            return self._authenticate(request, flow, now, self._settings.accounts)
+        if request.method == "OPTIONS" and self._is_phone(flow):  # it asks whether we are there
+            return True
         return self._unknown()
+
+    def _of_phone(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
+        """Decide on a REGISTER or SUBSCRIBE, from wherever: only a password counts."""
+        verdict = self._rate_limiter.check(flow.remote[0], "request", now)
+        if verdict is not Verdict.PASS:
+            return _too_many() if verdict is Verdict.LIMIT else False
+        if not self._may_authenticate(flow):
+            return self._unknown()
+        phones = tuple(self._settings.phones.values())
+        return self._authenticate(request, flow, now, phones)
 
     def _may_call(self, trunk: Trunk, request: Request, flow: Flow, now: float) -> bool:
         """Whether a request of a trunk is no attempt to call, or not one too many."""
@@ -191,7 +221,7 @@ class AccessPolicy:
 
     def _trunk_at(self, request: Request, flow: Flow) -> Trunk | None:
         """The trunk the source address belongs to."""
-        if _over_websocket(flow):
+        if _over_websocket(flow) or self._is_phone(flow):
             return None
         return identify(self._settings.trunks, flow.remote[0], request, self._addresses)
 

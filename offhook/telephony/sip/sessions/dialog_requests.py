@@ -158,7 +158,8 @@ class DialogRequests:
             sent.dialog.local_cseq = again.cseq.number
         return self.send(again, sent.dialog, now, sent.round + 1)
 
-    def cancel(self, sent: PendingRequest, now: float) -> None:
+    def cancel(self, sent: PendingRequest, now: float, headers: HeaderLines = ()) -> None:
+        sent.transaction.cancel_headers = headers
         self._core.cancel(sent.transaction, now)
 
     def ack(self, dialog: Dialog, invite: Request, sdp: str | None = None) -> None:

@@ -16,6 +16,7 @@ from offhook.telephony.sip.sessions.dialog import Dialog, sdp_body
 from offhook.telephony.sip.sessions.dialog_requests import (
     MAX_FORKS,
     DialogRequests,
+    HeaderLines,
     PendingRequest,
 )
 from offhook.telephony.sip.sessions.ending import reason_header, shown, words
@@ -69,9 +70,9 @@ class OutgoingInvite:
         self._offers.ours = Place.INVITE if self._offers.in_invite else None
         self._sent = self._requests.send(self.request, None, now)
 
-    def cancel(self, now: float) -> None:
+    def cancel(self, now: float, headers: HeaderLines = ()) -> None:
         assert self._sent is not None
-        self._requests.cancel(self._sent, now)
+        self._requests.cancel(self._sent, now, headers)
 
     def resent(self, sent: PendingRequest) -> None:
         """The INVITE was sent again: forget the branches that rang before."""

@@ -226,7 +226,8 @@ class SessionLifecycle:
             case Action.BYE:
                 self._send_bye(now)
             case Action.GIVE_UP if outgoing is not None:
-                outgoing.cancel(now)
+                elsewhere = cause.status == 200  # RFC 3326 §2: phones then show no missed call
+                outgoing.cancel(now, self._reasons() if elsewhere else ())
             case Action.ACCEPT if incoming is not None:
                 incoming.send_success(cause.sdp, now)
             case Action.REFUSE if incoming is not None:
@@ -241,5 +242,7 @@ class SessionLifecycle:
         self.requests.ack(self.requests.dialog, self.outgoing.request, sdp)
 
     def _send_bye(self, now: float) -> None:
-        reasons = [reason_header(*self._bye_reason)] if self._bye_reason else []
-        self.requests.request("BYE", now, reasons)
+        self.requests.request("BYE", now, self._reasons())
+
+    def _reasons(self) -> HeaderLines:
+        return [reason_header(*self._bye_reason)] if self._bye_reason else []

@@ -6,7 +6,7 @@ responses to non-INVITE requests). Events without a row are ignored, which absor
 `transactions.py` carries out the actions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from math import inf
 
@@ -259,6 +259,8 @@ class ClientTransaction(Transaction):
         self.table = INVITE_CLIENT if invite else CLIENT
         self.cancelled = False
         """The user no longer wants a response."""
+        self.cancel_headers: Sequence[tuple[str, str]] = ()
+        """Headers of the CANCEL: the Reason (RFC 3326)."""
         self.inner = False
         """A CANCEL of ours, which is not reported to the user."""
         self.answered_from: tuple[str, int] | None = None

@@ -329,6 +329,8 @@ class Transactions:
                 transaction.cancelled = True
                 if transaction.state is TransactionState.PROCEEDING:
                     branch, request = transaction.key[0], cancel_of(transaction.request)
+                    for name, value in transaction.cancel_headers:
+                        request.headers.add(name, value)
                     self._start_client(request, transaction.flow, branch, now, inner=True)
             case Action.FAIL | Action.BREAK:
                 assert isinstance(transaction, ClientTransaction | ServerTransaction)

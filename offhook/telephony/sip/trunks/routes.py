@@ -15,11 +15,13 @@ from offhook.telephony.sip.messages.grammar import SipError, is_token
 
 @dataclass(frozen=True)
 class Route:
-    """Routes calls that match every given condition to `agent`, or refuses them. Patterns are
-    case-insensitive globs."""
+    """Routes calls that match every given condition to `agent`, or to `extension`, or refuses them.
+    Patterns are case-insensitive globs."""
 
     agent: str = ""
     """Agent name; "" for the default."""
+    extension: str = ""
+    """Number of an extension whose phones ring, in place of an agent."""
     called: str = ""
     """Number called; "" for any."""
     caller: str = ""
@@ -46,8 +48,10 @@ class Route:
             raise SipError(f"a route's share is a percentage over 0, up to 100, not {self.share:g}")
         if self.refuse and not 400 <= self.refuse <= 699:
             raise SipError(f"a route's refuse is a status from 400 to 699, not {self.refuse}")
-        if self.refuse and self.agent:
-            raise SipError(f"a route with refuse has no agent, but it names {self.agent!r}")
+        if self.agent and self.extension:
+            raise SipError("a route has an agent or an extension, not both")
+        if self.refuse and (named := self.agent or self.extension):
+            raise SipError(f"a route with refuse goes nowhere, but it names {named!r}")
 
 
 class RoutedCall(Protocol):

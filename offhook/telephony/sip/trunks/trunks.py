@@ -18,6 +18,12 @@ from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.extension import (
+    PREFIX,
+    Extension,
+    check_number,
+    trunk_name,
+)
 from offhook.telephony.sip.trunks.routes import Route
 
 CODECS = ("opus", "g722", "pcmu", "pcma")
@@ -207,6 +213,11 @@ class Trunk:
     def _wrong(self, what: str) -> SipError:
         return SipError(f"trunk {self.name!r}: {what}")
 
+    @property
+    def extension(self) -> str:
+        """Number of the extension whose phones this is; "" for a trunk."""
+        return self.name.removeprefix(PREFIX) if self.name.startswith(PREFIX) else ""
+
     @cached_property
     def networks(self) -> tuple[IpNetwork, ...]:
         """The parsed addresses."""
@@ -351,6 +362,11 @@ class SipSettings:
     trunks: tuple[Trunk, ...] = ()
     routes: tuple[Route, ...] = ()
     """The first match wins; without routes, the default agent."""
+    extensions: Mapping[str, Extension] = field(default_factory=dict)
+    """Phones that register here, by the numbers at which they are called."""
+    digest: tuple[Literal["SHA-256", "MD5"], ...] = ("MD5",)
+    """Algorithms with which phones prove their passwords, in the order in which they are offered
+    (RFC 8760). Some phones know only MD5, and some fail where anything else is offered as well."""
     unknown: Literal["drop", "refuse"] = "drop"
     """Response to INVITEs from unknown sources: none, or 403."""
     browsers: bool = False
@@ -415,8 +431,47 @@ class SipSettings:
         if not 1 <= low < high < 65536:
             raise SipError(f"rtp_ports must be a first and a last port, not {low} and {high}")
 
+    @cached_property
+    def phones(self) -> Mapping[str, Trunk]:
+        """Each extension, by its number, as the trunk that its phones are."""
+        return {
+            number: Trunk(
+                trunk_name(number),
+                username=number,
+                password=extension.password,
+                caller_id_header="from",
+                contact="source",
+                transfer="bridge",
+            )
+            for number, extension in self.extensions.items()
+        }
+
+    @property
+    def accounts(self) -> tuple[Trunk, ...]:
+        """The trunks and the extensions."""
+        return (*self.trunks, *self.phones.values())
+
+    def _check_extensions(self) -> None:
+        usernames = {trunk.username for trunk in self.trunks if trunk.password}
+        with_server = {trunk.name for trunk in self.trunks if trunk.server}
+        if not self.digest:
+            raise SipError("digest is empty")
+        for number, extension in self.extensions.items():
+            check_number(number)
+            if number in usernames:
+                raise SipError(f"extension {number}: a trunk has the same username")
+            if extension.outside and extension.outside not in with_server:
+                named = f"no trunk with a server is called {extension.outside!r}"
+                raise SipError(f"extension {number}: outside: {named}")
+        for route in self.routes:
+            if route.extension and route.extension not in self.extensions:
+                raise SipError(f"a route names an unknown extension {route.extension!r}")
+
     def _check_names(self) -> None:
+        self._check_extensions()
         names = [trunk.name for trunk in self.trunks]
+        if named := next((name for name in names if name.startswith(PREFIX)), ""):
+            raise SipError(f"trunk {named!r}: {PREFIX} is of extensions")
         for trunk in self.trunks:
             if trunk.public_name and trunk.transport == "TLS" and self.certificate is None:
                 needs = "public_name needs certificate and key of [sip], which prove it by TLS"
@@ -425,8 +480,11 @@ class SipSettings:
             if names.count(name) > 1:
                 raise SipError(f"two trunks are named {name!r}")
         for route in self.routes:
-            if route.trunk and route.trunk not in names:
+            if route.trunk and route.trunk not in names and not self._is_extension(route.trunk):
                 raise SipError(f"a route names an unknown trunk {route.trunk!r}")
+
+    def _is_extension(self, trunk: str) -> bool:
+        return trunk.removeprefix(PREFIX) in self.extensions and trunk.startswith(PREFIX)
 
 
 def read_address(text: str) -> IpAddress | None:

@@ -57,7 +57,7 @@ def opened(config: Config) -> CallStore:
             f"there is no {path} here: run this in the folder that the server was started in, or "
             "name its configuration with --config and an absolute path in [records] url"
         )
-    store = CallStore(url, config.records.receivers, config.analysed_by)
+    store = CallStore(url, config.receivers, config.analysed_by)
     store.prepare()
     return store
 

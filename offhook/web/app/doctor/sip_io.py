@@ -85,7 +85,8 @@ def _ringbacks(settings: SipSettings) -> Iterator[Finding]:
 
 
 def _somebody(settings: SipSettings) -> bool:
-    return settings.allow_anonymous or any(map(may_call, settings.trunks))
+    open_to_some = settings.allow_anonymous or bool(settings.extensions)
+    return open_to_some or any(map(may_call, settings.trunks))
 
 
 # --- this machine ---

@@ -60,7 +60,7 @@ class CallRecording:
         has heard it."""
         self._goes_on = goes_on
         self._leg, self._recordings, self._settings = leg, recordings, settings
-        self._wanted: Wanted = agent.record or settings.enabled
+        self._wanted: Wanted = agent.recorded(settings.enabled)
         self._emitted: Callable[[Event], None] | None = None
         self._has_words: Callable[[], bool] = lambda: False
         self._began = False

@@ -95,6 +95,7 @@ class CallRecords:
             return
         from offhook.web.edge.calls.analyst_io import Analyst
         from offhook.web.edge.calls.dialler_io import Dialler
+        from offhook.web.edge.calls.mail_io import Mailer
         from offhook.web.edge.calls.outbox_io import OutboxSender
         from offhook.web.edge.calls.queue_io import StoreQueues
         from offhook.web.edge.console.live_feed_io import LiveFeed
@@ -106,7 +107,7 @@ class CallRecords:
         try:
             store = CallStore(
                 records.url,
-                records.receivers,
+                config.receivers,
                 lambda agents: self._config().analysed_by(agents),
             )
         except StoreError as error:
@@ -128,8 +129,8 @@ class CallRecords:
             writer, metrics = self.kept, self._metrics
             self._queues = StoreQueues(lambda: writer.ready)
             self.live = LiveFeed(self._look)
-            if records.receivers:
-                self._sender = OutboxSender(store.outbox)
+            if config.receivers:
+                self._sender = OutboxSender(store.outbox, Mailer(config.smtp, store.show))
                 self._sender.start(self._queues)
             analyst = Analyst(
                 *(store, server, self._config),
@@ -193,6 +194,14 @@ class CallRecords:
         if self.kept is not None:
             place, seconds, sealed = recording.place, recording.seconds, recording.sealed
             self.kept.add(RecordingReady(call, place, seconds, sealed))
+
+    def show_mailboxes(self, show: Callable[[Mapping[str, tuple[int, int]]], None]) -> None:
+        """Has `show` called with the new and the heard messages of all mailboxes whenever they
+        change, if calls are kept."""
+        if self.kept is not None and self._queues is not None:
+            from offhook.web.edge.calls.mailboxes_io import Mailboxes
+
+            Mailboxes(self.kept.store.voicemails, show).start(self._queues)
 
     def trunk_turned(self, trunk: TrunkState) -> None:
         """Has programs told that a trunk has come up or gone down."""

@@ -59,7 +59,7 @@ def test_without_answers_no_route_that_asks_matches() -> None:
         ({"share": float("nan")}, "share is a percentage"),
         ({"refuse": 200}, "refuse is a status from 400 to 699, not 200"),
         ({"refuse": 700}, "refuse is a status"),
-        ({"refuse": 486, "agent": "desk"}, "no agent, but it names 'desk'"),
+        ({"refuse": 486, "agent": "desk"}, "goes nowhere, but it names 'desk'"),
     ],
 )
 def test_a_route_that_cannot_work_is_refused_in_words(settings: dict, says: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from offhook.media.line_recording import Wanted
 from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.passages import FindPassages
 from offhook.pipeline.speech.engine_spec import imported
@@ -111,6 +112,9 @@ class AgentKind:
     """Keys of an agent's table that it has and some other kinds have not."""
     converses: bool = True
     """Whether it answers what is said, so that others may hand a call over to it."""
+    records: Wanted | None = None
+    """Which of its calls are recorded, in place of [recording] `enabled`, unless `record` of an
+    agent says so."""
     own_voice: bool = False
     """Whether it hears and speaks by itself: callers hear no voice of [tts]."""
     faults: Callable[[Any], Iterable[str]] = no_faults

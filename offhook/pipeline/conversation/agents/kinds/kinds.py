@@ -15,16 +15,15 @@ from offhook.pipeline.conversation.agents.kinds.frontdesk import FRONTDESK
 from offhook.pipeline.conversation.agents.kinds.openai import OPENAI
 from offhook.pipeline.conversation.agents.kinds.realtime import REALTIME
 from offhook.pipeline.conversation.agents.kinds.silent import SILENT
+from offhook.pipeline.conversation.agents.kinds.voicemail import VOICEMAIL
 from offhook.pipeline.conversation.agents.kinds.webhook import WEBHOOK
 from offhook.pipeline.speech.engine_spec import imported
 from offhook.pipeline.speech.entry_points import path_of
 from offhook.pipeline.speech.errors import EngineError
 
 GROUP = "offhook.agents"
-OURS = {
-    kind.name: kind
-    for kind in (FRONTDESK, OPENAI, REALTIME, SILENT, WEBHOOK, ANNOUNCEMENT, CONFERENCE)
-}
+_KINDS = FRONTDESK, OPENAI, REALTIME, SILENT, WEBHOOK, ANNOUNCEMENT, CONFERENCE, VOICEMAIL
+OURS = {kind.name: kind for kind in _KINDS}
 """By name; the first is the usual one."""
 
 

@@ -87,6 +87,7 @@ const TOLD = {
   transfer_failed: (e) => [`Transfer to ${e.target} failed`, e.reason],
   answered_by: (e) => [`Answered by: ${e.by.replace("_", ", ")} (${e.why})`],
   message_left: (e) => [`Message left: ${e.text ?? ""}`],
+  voicemail_left: (e) => [`Voicemail for ${e.mailbox} (${e.seconds} s)`, e.text],
   call_transferred: (e) => [`Transferred to ${e.target}`],
   participants_known: (e) => ["Taking part", (e.participants ?? []).map((p) => [p.name, p.number].filter(Boolean).join(" ")).join(", ")],
   words_missing: (e) => [`The words of the ${e.side === "caller" ? "caller" : "other side"} are missing`, e.cause],

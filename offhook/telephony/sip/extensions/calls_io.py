@@ -1,0 +1,216 @@
+"""Calls to extensions, and of extensions to numbers outside: two calls that are connected here."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from loguru import logger
+
+from offhook.media.end_reason import End
+from offhook.media.leg import CallInfo
+from offhook.media.tasks_io import TaskSet
+from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.calls_io import SipCalls
+from offhook.telephony.sip.dial_plan import Destination, destination, own_uri, request_uri
+from offhook.telephony.sip.extensions.pairs_io import Pair, Pairs
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.outgoing_calls_io import OutgoingCalls
+from offhook.telephony.sip.ringbacks_io import Ringbacks
+from offhook.telephony.sip.sessions.refer import Replaces
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import ReferReceived
+from offhook.telephony.sip.stack_io import SipStack
+
+
+class ExtensionCalls:
+    """Connects the calls of an endpoint's extensions."""
+
+    def __init__(
+        self,
+        calls: SipCalls,
+        stack: SipStack,
+        outgoing: OutgoingCalls,
+        pairs: Pairs,
+        ringbacks: Ringbacks,
+        tasks: TaskSet,
+    ) -> None:
+        self._calls = calls
+        self._stack = stack
+        self._outgoing = outgoing
+        self._pairs = pairs
+        self._ringbacks = ringbacks
+        self._tasks = tasks
+
+    # --- calling ---
+
+    async def connect(
+        self, first: SipCall, where: Destination, accept: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Ring where an incoming call goes, `accept` it when somebody answers there, and connect
+        the two until either hangs up. Raises DialError if nobody answers."""
+        second = await self._reach(first, where)
+        if not await accept():
+            await self._calls.finish(second, End.OTHER_END_HUNG_UP)
+            return
+        self._calls.hooks.on_setup(monotonic() - first.history.began.at)
+        logger.info("{}: connected with {}", first.call_id, second.call_id)
+        self._tasks.spawn(self._finish_when_over(second), f"sip call {second.call_id}")
+        self._tasks.spawn(self._pairs.talk(first, second), f"bridge {first.call_id}")
+        assert first.leg is not None
+        await first.leg.until_closed()
+
+    async def _reach(self, first: SipCall, where: Destination) -> SipCall:
+        """Call a destination for somebody; returns the call that was answered there. Raises
+        DialError, also if `first` ends before."""
+        try:
+            target = self._target(where, first.info.called)
+        except SipError as error:
+            raise DialError(404, str(error)) from error
+        second = self._second(first, where)
+        reaching = asyncio.create_task(
+            self._outgoing.reach(second, target), name=f"call {second.call_id}"
+        )
+        leaving = asyncio.create_task(first.history.until("ended"), name=f"call {first.call_id}")
+        reached = False
+        try:
+            await asyncio.wait((reaching, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done():
+                raise DialError(487, first.abandoned or "cancelled")
+            await reaching
+            reached = True
+        except DialError as error:
+            second.failed(error)
+            raise
+        finally:
+            for task in (reaching, leaving):
+                task.cancel()
+            await asyncio.gather(reaching, leaving, return_exceptions=True)
+            if not reached:
+                await self._calls.finish(second, End.CALLER_HUNG_UP)
+        return second
+
+    def _second(self, first: SipCall, where: Destination) -> SipCall:
+        """Make the call that is connected with `first`: it shows who calls."""
+        settings = self._stack.settings
+        info, outside = first.info, where.outside
+        number = where.extension or where.number or info.called
+        trunk = outside if outside is not None else settings.phones[where.extension]
+        caller, name = info.caller, info.caller_name
+        if outside is not None:  # the extension is of no meaning there
+            caller, name = outside.caller_id or outside.username, ""
+        about = CallInfo(
+            edge="sip",
+            direction="outbound",
+            caller=caller,
+            caller_name=name,
+            called=number,
+            trunk=trunk.name,
+        )
+        return self._calls.new(trunk, about)
+
+    def _target(self, where: Destination, called: str) -> Uri:
+        """Raises SipError."""
+        if where.outside is None:
+            return own_uri(where.extension)
+        return request_uri(where.number or called, where.outside)
+
+    async def _finish_when_over(self, second: SipCall) -> None:
+        """Finish a call that was made here, once its leg is closed."""
+        assert second.leg is not None
+        try:
+            await second.leg.until_closed()
+        finally:
+            await self._calls.finish(second, End.OTHER_END_HUNG_UP)
+
+    # --- transfers by the phones ---
+
+    def transfers(self, call: SipCall) -> bool:
+        """Return whether a call's REFERs are carried out here."""
+        return self._pairs.of(call) is not None
+
+    def receive_refer(self, call: SipCall, refer: ReferReceived) -> None:
+        """Give the partner of a phone to whom the phone names, or refuse that."""
+        session, pair = call.session, self._pairs.of(call)
+        assert session is not None
+        assert pair is not None
+        extension = call.trunk.extension if call.trunk is not None else ""
+        if not extension or pair.leaving is not None:  # a caller from outside transfers nobody
+            session.refers.refuse(603, monotonic())
+        elif refer.replaces:
+            self._give_to_its_other_call(call, pair, refer)
+        else:
+            about = CallInfo(
+                edge="sip",
+                caller=extension,
+                called=refer.target.number,
+                trunk=call.info.trunk,
+            )
+            where = destination(self._stack.settings, about, call.trunk)
+            if where.status or where.agent is not None:
+                session.refers.refuse(603, monotonic())
+            else:
+                where = where.to(refer.target.number)
+                session.refers.accept(monotonic())
+                work = self._transfer(call, session, pair, where)
+                self._tasks.spawn(work, f"transfer {call.call_id}")
+        self._stack.session_changed(session)
+
+    def _give_to_its_other_call(self, call: SipCall, pair: Pair, refer: ReferReceived) -> None:
+        """Connect the partners of two calls of one phone: an attended transfer (RFC 5589 §7)."""
+        session = call.session
+        assert session is not None
+        other = self._other_call(call, refer)
+        second = self._pairs.of(other) if other is not None else None
+        if other is None or second is None or second is pair:
+            session.refers.refuse(603, monotonic())
+            return
+        session.refers.accept(monotonic())
+        partner = second.other(other)
+        second.dissolve()
+        pair.replace(call, partner)
+        call.transferred_to = partner.info.called
+        session.refers.notify(200, "OK", monotonic())
+        for each in (call, other):
+            each.end(End.TRANSFERRED)
+
+    def _other_call(self, call: SipCall, refer: ReferReceived) -> SipCall | None:
+        """Return the call that a phone's Replaces names, if it is that extension's too."""
+        try:
+            named = Replaces.parse(refer.replaces)
+        except ValueError:
+            return None
+        for tag in (named.to_tag, named.from_tag):
+            route = self._stack.agent.routes.of(named.call_id, tag)
+            found = self._calls.of(route.of) if route is not None else None
+            if found is not None and found is not call and found.trunk is call.trunk:
+                return found
+        return None
+
+    async def _transfer(
+        self, call: SipCall, session: Session, pair: Pair, where: Destination
+    ) -> None:
+        """Ring where a phone transfers its partner to, who hears our ringback, and connect them."""
+        partner, pair.leaving = pair.other(call), call
+        assert partner.leg is not None
+        try:
+            with partner.leg.playing(self._ringbacks.of(partner.trunk)):
+                third = await self._reach(partner, where)
+        except DialError as error:
+            pair.leaving = None
+            session.refers.notify(error.status or 503, "", monotonic())
+            self._stack.session_changed(session)
+            if call.state == "ended":
+                partner.end(str(error))
+            return
+        self._tasks.spawn(self._finish_when_over(third), f"sip call {third.call_id}")
+        if pair.over:
+            third.end(End.OTHER_END_HUNG_UP)
+            return
+        if call in pair.members:
+            pair.replace(call, third)
+        call.transferred_to = third.info.called
+        session.refers.notify(200, "OK", monotonic())
+        self._stack.session_changed(session)
+        call.end(End.TRANSFERRED)

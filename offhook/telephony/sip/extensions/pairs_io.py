@@ -1,0 +1,91 @@
+"""Calls that are connected with each other here, and change partners: a phone transfers by giving
+its partner to another (RFC 5589, with us in the middle)."""
+
+import asyncio
+from contextlib import ExitStack
+
+from offhook.media.bridge import Bridge
+from offhook.media.clock_io import PacketClock
+from offhook.media.end_reason import End
+from offhook.media.leg import Leg
+from offhook.telephony.sip.call_io import SipCall
+
+
+class Pair:
+    """Two calls that hear each other."""
+
+    def __init__(self, first: SipCall, second: SipCall) -> None:
+        self.members = [first, second]
+        self.changed = asyncio.Event()
+        self.leaving: SipCall | None = None
+        """Who transfers the other, and may hang up before that is done (RFC 5589 §6.1)."""
+        self.over = False
+
+    def other(self, call: SipCall) -> SipCall:
+        return self.members[1 if call is self.members[0] else 0]
+
+    def replace(self, before: SipCall, after: SipCall) -> None:
+        """Have `after` take the place of `before`, whose leg stays up."""
+        self.members[self.members.index(before)] = after
+        self.leaving = None
+        self.changed.set()
+
+    def dissolve(self) -> None:
+        """Separate the two, and leave their legs up."""
+        self.over = True
+        self.changed.set()
+
+
+class Pairs:
+    """The pairs of an endpoint."""
+
+    def __init__(self, clock: PacketClock) -> None:
+        self._clock = clock
+        self._pairs: list[Pair] = []
+
+    def of(self, call: SipCall) -> Pair | None:
+        """Return the pair that a call belongs to."""
+        return next((pair for pair in self._pairs if call in pair.members), None)
+
+    async def talk(self, first: SipCall, second: SipCall) -> None:
+        """Connect two answered calls until one of them ends, or their pair is dissolved. The other
+        is hung up then; whoever made the calls finishes them."""
+        pair = Pair(first, second)
+        self._pairs.append(pair)
+        try:
+            while not pair.over:
+                await self._until_changed(pair)
+        finally:
+            self._pairs.remove(pair)
+
+    async def _until_changed(self, pair: Pair) -> None:
+        pair.changed.clear()
+        legs = [_leg(call) for call in pair.members]
+        waiting: list[asyncio.Task[object]] = [
+            asyncio.create_task(leg.until_closed()) for leg in legs
+        ]
+        waiting.append(asyncio.create_task(pair.changed.wait()))
+        with ExitStack() as connected:
+            for leg in legs:
+                leg.playout.flush()
+                self._clock.add(leg)
+                connected.callback(self._clock.remove, leg)
+            connected.callback(Bridge(*legs).close)
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if pair.leaving is not None and _leg(pair.leaving).closed is not None:
+                    left = waiting[1 - pair.members.index(pair.leaving)], waiting[-1]
+                    await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+        if not pair.changed.is_set():
+            pair.over = True
+            for leg in legs:
+                await leg.hang_up(End.OTHER_END_HUNG_UP)
+
+
+def _leg(call: SipCall) -> Leg:
+    assert call.leg is not None
+    return call.leg
