@@ -278,7 +278,7 @@ class Agent(AgentModel, Pronouncing, Flowing):
     """Number or SIP address to which the caller is then transferred; empty: the agent says goodbye
     and hangs up."""
     sentences: dict[Occasion, str] = Field({})
-    """What is said when the model fails, replacing the default sentences."""
+    """What is said when the model fails, replacing the default sentences; may contain variables."""
     think_ahead: bool = True
     """Whether the language model begins its answer in pauses of the caller that may be the end of
     the turn; if the caller goes on, it is dropped. That costs some requests more, see the metric
@@ -394,11 +394,13 @@ class Agent(AgentModel, Pronouncing, Flowing):
 
     @model_validator(mode="after")
     def _knows_its_variables(self) -> Self:
-        for name, text in self._texts():
+        faults = []
+        for key, text in self._texts():
             if unknown := unknown_names(text, self.variables):
                 names = ", ".join(f"{{{{{one}}}}}" for one in unknown)
-                there = known_names(self.variables)
-                raise ValueError(f"{name} has {names}, which is none of {there}")
+                faults.append(f"{key} has {names}, which is none of {known_names(self.variables)}")
+        if faults:
+            raise ValueError("\n".join(faults))
         return self
 
     @field_validator("variables")
@@ -419,10 +421,12 @@ class Agent(AgentModel, Pronouncing, Flowing):
         yield "message", self.message
         yield "on_machine", self.on_machine
         yield "on_screening", self.on_screening
-        for number, step in enumerate(self.silence, 1):
-            yield f"silence, step {number},", step.say
-        for tool in self.tools:
-            yield from tool.texts()
+        for occasion, text in self.sentences.items():
+            yield f"sentences.{occasion}", text
+        for index, step in enumerate(self.silence):
+            yield f"silence.{index}.say", step.say
+        for index, tool in enumerate(self.tools):
+            yield from ((f"tools.{index}.{key}", text) for key, text in tool.texts())
         for name, detail in self.collect.items():
             yield f"collect.{name}.ask", detail.ask
 

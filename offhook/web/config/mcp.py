@@ -108,10 +108,6 @@ class McpTools(ToolOptions):
     """Its tools that the model may call; empty: all."""
 
     @property
-    def called(self) -> str:
-        return f"tools of {self.mcp} say"
-
-    @property
     def function_names(self) -> tuple[str, ...]:
         """Returns `names` as chat models take them."""
         return tuple(map(function_name, self.names))

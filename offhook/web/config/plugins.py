@@ -31,25 +31,24 @@ def _faults_of(config: Config, at: KeyPath, agent: Agent) -> Iterator[str]:
     try:
         kind = agent.of_kind
         if kind.settings is not None:
-            settings_of(config, (*at, "settings"), kind.settings, agent.settings)
+            settings_of((*at, "settings"), kind.settings, agent.settings)
     except EngineError as error:
         yield placed((*at, "kind"), f"{'.'.join(map(str, at))}.kind: {error}", config.places)
     except ConfigError as error:
-        yield str(error)
+        for words in str(error).splitlines():
+            yield placed(at, words, config.places)
     else:
         for words in kinds.faults_of(kind, agent):
             yield placed(at, f"{'.'.join(map(str, at))}.{words}", config.places)
 
 
-def settings_of(
-    config: Config, at: KeyPath, model: type[Settings], given: Mapping[str, Any]
-) -> Settings:
+def settings_of(at: KeyPath, model: type[Settings], given: Mapping[str, Any]) -> Settings:
     """Returns the settings at a place of the configuration, as another package has them. Raises
-    ConfigError with all errors."""
+    ConfigError with all errors, each with its key and no line."""
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise ConfigError("\n".join(faults_of(error, model, config.places, at))) from error
+        raise ConfigError("\n".join(faults_of(error, model, above=at))) from error
 
 
 def key_path(where: str) -> KeyPath:

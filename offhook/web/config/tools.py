@@ -50,19 +50,14 @@ class ToolOptions(Section):
     """Whether the model is not asked again after it: the turn ends with what was said."""
 
     @property
-    def called(self) -> str:
-        """Returns what it is called in messages, with a verb: "tool NAME says"."""
-        raise NotImplementedError
-
-    @property
     def function_names(self) -> tuple[str, ...]:
         """Returns the names of its functions, as far as they are known at the start."""
         raise NotImplementedError
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """Yields the texts in which variables are filled in, with what they are."""
-        yield f"what the {self.called}", self.say
-        yield f"what the {self.called} when it fails", self.on_failure
+        """Yields the texts in which variables are filled in, with their keys."""
+        yield "say", self.say
+        yield "on_failure", self.on_failure
 
 
 class NamedTool(ToolOptions):
@@ -84,10 +79,6 @@ class NamedTool(ToolOptions):
         if name in OWN:
             raise ValueError(f"{name} is a tool that agents have anyway")
         return name
-
-    @property
-    def called(self) -> str:
-        return f"tool {self.name} says"
 
     @property
     def function_names(self) -> tuple[str, ...]:
@@ -180,7 +171,7 @@ class HttpTool(NamedTool):
         return self
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        yield f"the url of the tool {self.name}", self.url
+        yield "url", self.url
         yield from super().texts()
 
     @property
@@ -193,8 +184,10 @@ def schema_of(given: dict[str, Any]) -> dict[str, Any]:
     """Returns the parameters of a function as a JSON Schema of an object; `given` is one, or has a
     description or a schema for each parameter. Raises ValueError."""
     if given.get("type") == "object" and isinstance(given.get("properties", {}), dict):
+        _check_schema({"properties": {}, **given}, "parameters")
         return {"properties": {}, **given}
-    properties, required = {}, []
+    properties: dict[str, Any] = {}
+    required = []
     for name, about in given.items():
         if isinstance(about, str):
             about = {"type": "string", "description": about}
@@ -204,4 +197,28 @@ def schema_of(given: dict[str, Any]) -> dict[str, Any]:
         if not about.get("optional", False):
             required.append(name)
         properties[name] = {key: of for key, of in about.items() if key != "optional"}
+        _check_schema(properties[name], f"parameters.{name}")
     return {"type": "object", "properties": properties, "required": required}
+
+
+def _check_schema(schema: Any, at: str) -> None:
+    """Raises ValueError if servers of models would refuse a JSON Schema, and with it the request,
+    because of its types, required names or alternatives."""
+    if not isinstance(schema, dict):
+        raise ValueError(f"{at}: is no table, as a JSON Schema is")
+    kinds = schema.get("type", [])
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        if kind not in _TYPES:
+            raise ValueError(f"{at}.type: {kind!r} is none of {', '.join(_TYPES)}")
+    for key in ("required", "enum"):
+        if not isinstance(schema.get(key, []), list):
+            raise ValueError(f"{at}.{key}: is no list")
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict):
+        raise ValueError(f"{at}.properties: is no table with a schema for each name")
+    if unknown := [one for one in schema.get("required", []) if one not in list(properties)]:
+        raise ValueError(f"{at}.required: {unknown[0]!r} is none of its properties")
+    for name, one in properties.items():
+        _check_schema(one, f"{at}.properties.{name}")
+    if "items" in schema:
+        _check_schema(schema["items"], f"{at}.items")

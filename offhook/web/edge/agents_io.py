@@ -15,6 +15,7 @@ from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.call.silences import SilenceStep
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.call_variables import filled
+from offhook.pipeline.conversation.sentences import Occasion
 from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.agents import DEFAULT, NOTE
 from offhook.web.config.agents import Agent as AgentSettings
@@ -119,17 +120,22 @@ class CallAgents:
         """Returns the named agent; None if it was removed since the call began."""
         return self._config().agent_called(name)
 
-    def fill(self, a: AgentSettings, call: Call) -> Fill:
+    def fill(self, a: AgentSettings, info: CallInfo) -> Fill:
         """Returns what puts the variables of a call into an agent's texts."""
         now = datetime.now(ZoneInfo(a.time_zone) if a.time_zone else None)
-        return lambda text: filled(text, call.leg.info, a.variables, now)
+        return lambda text: filled(text, info, a.variables, now)
+
+    def sentences(self, a: AgentSettings, info: CallInfo) -> dict[Occasion, str]:
+        """Returns the sentences of an agent for a call."""
+        fill = self.fill(a, info)
+        return {occasion: fill(text) for occasion, text in a.sentences.items()}
 
     def make(
         self, a: AgentSettings, call: Call, briefing: str = "", guide: Guide = NO_GUIDE
     ) -> Agent:
         """Makes the agent of a call. `briefing` follows its instructions; `guide` leads its
         model."""
-        fill = self.fill(a, call)
+        fill = self.fill(a, call.leg.info)
         kind, context = a.of_kind, replace(self._context(a, call, fill, briefing), guide=guide)
         made = kind.make(context)
         if a.tools or a.knowledge or a.collect or a.recording_tools:

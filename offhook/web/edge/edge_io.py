@@ -27,6 +27,8 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.plugins import key_path
+from offhook.web.config.reading.faults import placed
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.calls import tracing_io
@@ -446,4 +448,5 @@ def check_knowledge(config: Config) -> None:
         from offhook.web.tools.knowledge.reading_io import fault_of
     for where, agent in with_documents.items():
         if fault := fault_of(agent.knowledge):
-            raise ConfigError(f"{where}.knowledge: {fault}")
+            words = f"{where}.knowledge: {fault}"
+            raise ConfigError(placed(key_path(where), words, config.places))

@@ -9,9 +9,11 @@ from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import FunctionTool
 from offhook.pipeline.conversation.passages import FindPassages
 from offhook.web.config.agents import NOTE, SEARCH, Agent, handoff_tool
-from offhook.web.config.config import Config
+from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.plugins import key_path, settings_of
+from offhook.web.config.reading.faults import placed
+from offhook.web.config.reading.toml_text import KeyPath
 from offhook.web.config.tools import HttpTool, PythonFunction, ToolOptions
 from offhook.web.tools.collect_io import note_details
 from offhook.web.tools.function_io import Fill
@@ -67,12 +69,14 @@ class AgentTools:
         found: dict[str, Callable[[], str]] = {}
         for where, agent in config.named_agents().items():
             for number, tool in enumerate(agent.tools):
-                read = partial(settings_of, config, (*key_path(where), "tools", number, "settings"))
+                at: KeyPath = (*key_path(where), "tools", number)
+                read = partial(settings_of, (*at, "settings"))
                 kind = self._kinds.get(type(tool))
                 if kind is not None and (load := kind.imports(tool, read)) is not None:
-                    found[f"{where} {tool.function_names[0]}"] = load
+                    found[f"{where} {tool.function_names[0]}"] = partial(_placed, config, at, load)
                 if tool.sound:
-                    found[f"{where} {tool.sound}"] = partial(length_of, tool.sound)
+                    load = partial(length_of, tool.sound)
+                    found[f"{where} {tool.sound}"] = partial(_placed, config, (*at, "sound"), load)
         return found
 
     def load(self, config: Config) -> None:
@@ -154,3 +158,12 @@ class AgentTools:
     def finder(self, agent: Agent) -> FindPassages | None:
         """Returns what finds the passages that are in an agent's requests; None if none are."""
         return self._knowledge.finder(agent) if self._knowledge is not None else None
+
+
+def _placed(config: Config, at: KeyPath, load: Callable[[], str]) -> str:
+    """Returns what a tool's import returns. Raises ConfigError with the lines of the tool."""
+    try:
+        return load()
+    except ConfigError as error:
+        lines = (placed(at, words, config.places) for words in str(error).splitlines())
+        raise ConfigError("\n".join(lines)) from error

@@ -48,6 +48,9 @@ MAX_MESSAGES_PER_S = 100
 """Messages of an MCP server that are read in a second; more of them wait, and so does it."""
 MAX_BYTES_PER_S = 1 << 20
 """Maximum bytes of an MCP server that are read in a second; more of them wait."""
+MIN_CHUNK_BYTES = 4096
+"""Bytes that a chunk of an MCP server's response counts as at least, of MAX_BYTES_PER_S: each takes
+time, however short it is."""
 MAX_STREAMS_PER_S = 1
 """Streams of notifications that are opened to an MCP server in a second, at most: it may end them
 at once."""
@@ -186,7 +189,7 @@ class _Body(httpx2.AsyncByteStream):
                 raise httpx2.ReadError(f"the response is over {MAX_MESSAGE_BYTES} bytes")
             if values > MAX_JSON_VALUES:
                 raise httpx2.ReadError(f"the response has more than {MAX_JSON_VALUES} values")
-            await self._pace.acquire(len(chunk))
+            await self._pace.acquire(max(len(chunk), MIN_CHUNK_BYTES))
             yield chunk
 
     async def aclose(self) -> None:

@@ -497,7 +497,9 @@ def test_instructions_of_a_file_are_those_of_the_agent(tmp_path):
         ('instructions_file = "odd.md"\ninstructions = "x"', "exclude each other"),
         ('instructions = "{{plan}} {{caller}}"', "instructions has {{plan}}, which is none of"),
         ('greeting = "{{name}}"\nvariables = {nam = "you"}', "greeting has {{name}}"),
-        ('silence = [{after = 5, say = "{{x}}"}]', "silence, step 1, has {{x}}"),
+        ('silence = [{after = 5, say = "{{x}}"}]', "agent.silence.0.say has {{x}}"),
+        ('sentences = {trouble = "{{x}}"}', "agent.sentences.trouble has {{x}}"),
+        ('goodbye = "{{x}}"\nmessage = "{{y}}"', ":3: agent.message has {{y}}"),
         ("silence = [{after = 5}]", "needs say"),
         (
             'silence = [{after = 5, hang_up = true}, {after = 5, say = "?"}]',
@@ -572,7 +574,7 @@ def test_each_engine_must_have_each_language_of_an_agent(tmp_path, engines, more
     with pytest.raises(ConfigError) as fault:
         check_engines(config)
     for line, words in zip(str(fault.value).splitlines(), faults, strict=True):
-        assert line.startswith(words)
+        assert line.startswith(f"{tmp_path / 'offhook.toml'}:7: {words}")
 
 
 def test_a_lexicon_is_read_from_its_file(tmp_path):

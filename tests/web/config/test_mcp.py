@@ -43,7 +43,7 @@ env = {KEY = "secret"}
         ("", 'mcp = "shop"', "agents.desk.tools.0.mcp: no MCP server is called 'shop'"),
         ("", 'mcp = "shop"\nname = ["a"]', ":7: agents.desk.tools.0.name: "),
         ("", 'mcp = "shop"\nsay_after = -1', ":7: agents.desk.tools.0.say_after: "),
-        ("", 'mcp = "shop"\nsay = "{{x}}"', "what the tools of shop say has {{x}}"),
+        ("", 'mcp = "shop"\nsay = "{{x}}"', ":7: agents.desk.tools.0.say has {{x}}"),
         ("", 'mcp = "shop"\nnames = ["a.b", "a_b"]', "two are called a_b"),
         ("", 'mcp = "shop"\nnames = ["end_call"]', "end_call is a tool that agents have anyway"),
         (

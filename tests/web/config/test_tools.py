@@ -39,6 +39,23 @@ def test_no_argument_makes_another_address(text: str) -> None:
         ({"url": "http://a.example/?q={n}"}, "arguments stand in the path"),
         ({"parameters": {"n": 7}}, "n is no description and has no type of string"),
         ({"parameters": {"n": {"type": "int"}}}, "n is no description and has no type of string"),
+        (
+            {"parameters": {"type": "object", "properties": {"n": {"type": "int"}}}},
+            "parameters.properties.n.type: 'int' is none of string",
+        ),
+        (
+            {"parameters": {"n": {"type": "array", "items": {"type": ["string", 7]}}}},
+            "parameters.n.items.type: 7 is none of string",
+        ),
+        (
+            {"parameters": {"type": "object", "properties": {"n": "which"}}},
+            "parameters.properties.n: is no table, as a JSON Schema is",
+        ),
+        (
+            {"parameters": {"type": "object", "properties": {"n": {}}, "required": ["m"]}},
+            "parameters.required: 'm' is none of its properties",
+        ),
+        ({"parameters": {"n": {"type": "string", "enum": "a"}}}, "parameters.n.enum: is no list"),
         ({"parameters": {"n": {"type": "string", "optional": True}}}, "n stands in the path"),
         ({"headers": {"Host": "a"}}, "'Host' is no header that can be set"),
         ({"headers": {"A": "{{caller}}"}}, "the value of A cannot depend on the call"),
@@ -63,7 +80,11 @@ def test_a_tool_that_cannot_be_run_is_a_fault_at_the_start(more: dict[str, Any],
         ({"tools": [TOOL | {"url": "http://a.example/"}] * 2}, "two are called t"),
         (
             {"tools": [TOOL | {"url": "http://a/?x={{nobody}}"}]},
-            "the url of the tool t has {{nobody}}",
+            "tools.0.url has {{nobody}}",
+        ),
+        (
+            {"tools": [TOOL | {"url": "http://a/", "on_failure": "{{nobody}}"}]},
+            "tools.0.on_failure has {{nobody}}",
         ),
     ],
 )

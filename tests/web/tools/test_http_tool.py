@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -250,15 +250,15 @@ async def test_a_server_that_is_not_there_is_told_to_the_model(edge: Edge) -> No
 
 
 async def asked_twice(
-    edge: Edge, second: dict[str, Any], **tool: Any
+    edge: Edge, second: dict[str, Any], statuses: Sequence[int] = (200, 200), **tool: Any
 ) -> tuple[list[Any], list[Any], str]:
-    """A call in which the model calls the tool in two turns. Returns what it got each time, the
-    requests, and what the caller heard."""
+    """A call in which the model calls the tool in two turns, and its server responds with these
+    statuses. Returns what the model got each time, the requests, and what the caller heard."""
     asked: list[Any] = []
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(await request.json())
-        return web.json_response({"status": "booked"})
+        return web.json_response({"status": "booked"}, status=statuses[len(asked) - 1])
 
     first = {"day": "Monday"}
     page = Page()
@@ -308,6 +308,40 @@ async def test_what_is_done_once_is_not_done_again(edge: Edge) -> None:
     assert asked == [{"day": "Monday"}]
     assert results[1]["error"].startswith("this was done already")
     assert results[1]["result"] == {"status": "booked"}
+
+
+async def test_what_is_done_once_is_tried_again_if_it_has_failed(edge: Edge) -> None:
+    results, asked, _ = await asked_twice(edge, {"day": "Tuesday"}, (500, 200), once=True)
+    assert asked == [{"day": "Monday"}, {"day": "Tuesday"}]
+    assert results[0]["error"].startswith("HTTP 500")
+    assert results[1] == {"status": "booked"}
+
+
+async def test_a_model_cannot_agree_in_the_callers_place(edge: Edge) -> None:
+    page, asked = Page(), []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(1)
+        return web.json_response({"status": "booked"})
+
+    async with shop(answer) as url, model() as endpoint:
+        endpoint.answers = [[calls("book")], [calls("book")], [says("Is that right?")]]
+        about = {"name": "book", "description": "Books.", "url": url, "confirm": True}
+        agent = Agent(
+            kind="openai",
+            base_url=endpoint.url,
+            model="scripted",
+            greeting="Hello.",
+            tools=(HttpTool.model_validate(about),),
+        )
+        async with called(edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello.")
+            page.hear(type="send-text", id="1", data={"content": "Book it."})
+            await until(lambda: page.words().endswith("Is that right?"))
+        results = endpoint.results()
+    assert len(results) == 2
+    assert all("ask whether they are right" in result["status"] for result in results)
+    assert asked == []
 
 
 async def test_what_is_said_when_a_tool_fails_is_heard_without_the_model(edge: Edge) -> None:

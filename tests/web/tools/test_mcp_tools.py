@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -31,10 +31,17 @@ from tests.web.edge.agents.test_realtime_agent import agent_at, elsewhere
 mcp_server_io = pytest.importorskip(
     "offhook.web.tools.mcp_server_io", reason="needs the mcp package"
 )
-from offhook.web.tools.mcp_connection_io import MAX_LIST_CHARS, MAX_PAGES  # noqa: E402
+from offhook.web.tools.mcp_connection_io import (  # noqa: E402
+    MAX_BYTES_PER_S,
+    MAX_LIST_CHARS,
+    MAX_PAGES,
+    MIN_CHUNK_BYTES,
+    Pace,
+    _Body,
+)
 from offhook.web.tools.mcp_process_io import INHERITED  # noqa: E402
 from offhook.web.tools.mcp_servers_io import McpServers  # noqa: E402
-from offhook.web.tools.tool_result import MAX_RESULT_CHARS  # noqa: E402
+from offhook.web.tools.tool_result import MAX_RESULT_CHARS, ToolFailed  # noqa: E402
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROOT = Path(__file__).parents[3]
@@ -312,14 +319,19 @@ OBJECT = {"type": "object", "properties": {}}
 
 
 @asynccontextmanager
-async def site(answer: Handler) -> AsyncIterator[str]:
-    """An MCP server at an address that begins as it should and then answers so."""
+async def site(answer: Handler, other: Mapping[str, Handler] = {}) -> AsyncIterator[str]:
+    """An MCP server at an address that begins as it should and then answers so; methods of `other`
+    in another way."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
+        if request.method in other:
+            return await other[request.method](request)
         if request.method != "POST":
             return web.Response(status=405)
         asked = await request.json()
         request[ID] = asked.get("id")
+        if asked["method"] in other:
+            return await other[asked["method"]](request)
         match asked["method"]:
             case "initialize":
                 about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
@@ -334,6 +346,12 @@ async def site(answer: Handler) -> AsyncIterator[str]:
         error = {"code": -32601, "message": "unknown"}
         return web.json_response({"jsonrpc": "2.0", "id": request[ID], "error": error})
 
+    async with any_site(handler) as url:
+        yield url
+
+
+@asynccontextmanager
+async def any_site(handler: Handler) -> AsyncIterator[str]:
     application = web.Application()
     application.router.add_route("*", "/mcp", handler)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
@@ -347,6 +365,10 @@ async def site(answer: Handler) -> AsyncIterator[str]:
 
 def replies(request: web.Request, result: Any) -> web.Response:
     return web.json_response({"jsonrpc": "2.0", "id": request[ID], "result": result})
+
+
+async def result_of(request: web.Request, result: Any) -> web.StreamResponse:
+    return replies(request, result)
 
 
 def lists(*tools: dict[str, Any], **more: Any) -> Handler:
@@ -429,6 +451,98 @@ async def test_a_list_that_is_none_is_no_tool_and_has_a_reason(
         found = await mcp_server_io.examine_server(configuration(shop={"url": url}), "shop")
     assert words in found.fault
     assert found.functions == ()
+
+
+ELSEWHERE = "http://127.0.0.1:1/mcp"
+HUGE = {"content": [{"type": "text", "text": "x" * 5_000_000}]}
+
+
+async def too_many_values(request: web.Request) -> web.StreamResponse:
+    return replies(request, {"structuredContent": [0] * 500_000, "content": []})
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (hangs, "no response within 1 s"),
+        (endless(EVENTS, b": still here\n\n"), "no response within 1 s"),
+        (endless(JSON, b"[" * 65_536), "broken the connection off"),
+        (breaks, "broken the connection off"),
+        (responds(status=307, headers={"Location": ELSEWHERE}), "not followed"),
+        (responds(status=500, text="<b>x</b>", content_type="text/html"), "HTTP status 500"),
+        (responds(text="<b>x</b>", content_type="text/html"), "Unexpected content type"),
+        (responds(text="[" * 1000, content_type=JSON), "Failed to parse"),
+        (responds(body=BOMB, headers=COMPRESSED), "broken the connection off"),
+        (lambda request: result_of(request, HUGE), "no response within 1 s"),
+        (too_many_values, "broken the connection off"),
+        (lambda request: result_of(request, {"content": "text"}), "not as the protocol says"),
+        (lambda request: result_of(request, []), "Failed to parse"),
+    ],
+)
+async def test_of_a_hostile_result_the_model_learns_why_and_the_caller_is_answered(
+    edge: Edge, answer: Handler, words: str
+) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if (await request.json())["method"] == "tools/list":
+            return replies(request, {"tools": [tool("look")]})
+        return await answer(request)
+
+    shop = {"seconds": 1 if "within 1 s" in words else 60}
+    async with site(handler) as url, talking(edge, shop={"url": url, **shop}) as talk:
+        result = await talk.result("look")
+        assert words in result["error"]
+        (fault,) = talk.faults
+        assert fault.fault is Fault.TOOL_FAILED
+        assert fault.cause == f"look of the MCP server shop: {result['error']}"
+
+
+async def test_short_chunks_without_end_are_read_in_a_pace_that_leaves_calls_their_time() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        while True:
+            read.append(1)
+            yield b":\n\n"
+
+    async def read_all() -> None:
+        async for _ in _Body(chunks(), Pace(MAX_BYTES_PER_S), has_events=True):  # type: ignore[arg-type]
+            pass
+
+    read: list[int] = []
+    reading = asyncio.create_task(read_all())
+    await asyncio.sleep(0)
+    assert 0 < len(read) <= 2 * MAX_BYTES_PER_S // MIN_CHUNK_BYTES
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list", "tools/call", "GET"])
+@pytest.mark.parametrize("status", [302, 307])
+async def test_nothing_follows_a_redirect_to_another_server(status: int, method: str) -> None:
+    async def taken(request: web.Request) -> web.StreamResponse:
+        visits.append(request.headers.get("Authorization", ""))
+        return web.Response(status=202)
+
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        redirected.set()
+        return web.Response(status=status, headers={"Location": there})
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if (await request.json())["method"] == "tools/list":
+            return replies(request, {"tools": [tool("look")]})
+        return replies(request, {"content": [{"type": "text", "text": "found"}]})
+
+    visits: list[str] = []
+    redirected = asyncio.Event()
+    async with any_site(taken) as there, site(handler, {method: redirect}) as url:
+        servers = McpServers()
+        headers = {"Authorization": "Bearer a-key"}
+        servers.use(configuration(shop={"url": url, "headers": headers, "seconds": 5}))
+        await servers.started()
+        shop = servers._servers["shop"]
+        with suppress(ToolFailed):
+            await shop.call("look", {})
+        await redirected.wait()
+        await servers.close()
+    assert visits == []
 
 
 async def test_a_tool_with_a_schema_that_is_none_is_left_out() -> None:

@@ -22,6 +22,11 @@ MAX_CHARS = 200
 MAX_HELD = 2 * MAX_CHARS
 """Characters that wait for the rest of a word; a longer run is no entry."""
 _IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
+_NO_IPA = re.compile(
+    r"[^A-Za-z\xc0-\u03ff\u1d00-\u1dff\u2016\u203f\u2190-\u21ff\ua700-\ua71f .,|/'!-]"
+)
+"""Matches what is neither a letter, a mark, a tone nor a pause of the International Phonetic
+Alphabet: voices pass over it in silence."""
 _QUOTES = str.maketrans("’‘", "''")
 
 
@@ -203,6 +208,8 @@ def _entry(word: str, table: Any) -> Pronunciation:
         raise LexiconError(f"{word!r} needs say, a respelling, or ipa")
     if not any(map(str.isalnum, word)) or max(map(len, (word, entry.say, entry.ipa))) > MAX_CHARS:
         raise LexiconError(f"{word!r}: a word, and what it says, has 1 to {MAX_CHARS} characters")
+    if odd := _NO_IPA.search(entry.ipa):
+        raise LexiconError(f"{word!r}: ipa has {odd[0]!r}, which is no sign of IPA")
     if entry.language and not re.fullmatch("[a-z]{2,3}", entry.language):
         raise LexiconError(f"{word!r}: language is {entry.language!r}, not a code such as 'en'")
     return entry

@@ -6,10 +6,12 @@ the next one begins once it has been spoken.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
+from loguru import logger
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.script.lexicon import NO_LEXICON, Lexicon
@@ -41,12 +43,15 @@ def open_speech(
 ) -> SynthesizerStream:
     """Opens a reply as `Synthesizer.open` does, in which words are said as in `lexicon`, and as
     elements of SSML say."""
+    return ScriptedSpeech(synthesizer, options, _script(synthesizer, options, lexicon))
+
+
+def _script(synthesizer: Synthesizer, options: VoiceOptions, lexicon: Lexicon) -> Script:
     known = synthesizer.languages
     language = options.language or (known[0] if len(known) == 1 else "")
-    script = Script(
+    return Script(
         lexicon.finder(language, options.voice), synthesizer.takes_ipa and options.normalise
     )
-    return ScriptedSpeech(synthesizer, options, script)
 
 
 class _Section:
@@ -91,19 +96,43 @@ class Speaker:
 
     synthesizer: Synthesizer
     lexicon: Lexicon
+    _instead: dict[VoiceOptions, VoiceOptions] = field(default_factory=dict)
+    """Options that the engine has refused, and those that it takes."""
 
     def open(self, options: VoiceOptions) -> SynthesizerStream:
-        """See `open_speech`."""
-        return open_speech(self.synthesizer, options, self.lexicon)
+        """See `open_speech`. Somebody listens: in place of a voice or language that the engine does
+        not have, it speaks with its own, and the log says so once."""
+        taken = self._instead.get(options, options)
+        script = _script(self.synthesizer, taken, self.lexicon)
+        return ScriptedSpeech(self.synthesizer, taken, script, partial(self._replace, options))
+
+    def _replace(self, refused: VoiceOptions, taken: VoiceOptions, error: ValueError) -> None:
+        if refused not in self._instead:
+            logger.warning("{}: the engine's own voice speaks instead", error)
+        self._instead[refused] = taken
 
 
 class ScriptedSpeech:
     """One reply; implements `SynthesizerStream`."""
 
-    def __init__(self, synthesizer: Synthesizer, options: VoiceOptions, script: Script) -> None:
+    def __init__(
+        self,
+        synthesizer: Synthesizer,
+        options: VoiceOptions,
+        script: Script,
+        on_replaced: Callable[[VoiceOptions, ValueError], None] | None = None,
+    ) -> None:
+        """`on_replaced` is called with the options that are used in place of refused ones, and why;
+        None: they are refused."""
         self._synthesizer, self._options, self._script = synthesizer, options, script
+        self._on_replaced = on_replaced if options.voice or options.language else None
         first = _Section(options)
-        first.use(synthesizer.open(options))
+        first.may_fail = self._on_replaced is not None
+        try:
+            first.use(synthesizer.open(options))
+        except ValueError:
+            if not first.may_fail:
+                raise
         self._sections = deque([first])
         """The first is spoken, the last written."""
         self._waiting_chars = 0
@@ -167,7 +196,8 @@ class ScriptedSpeech:
                 section.stream = None
             section.options = options
         section = self._sections[-1]
-        section.may_fail = options.language != self._options.language
+        differs = options.language != self._options.language
+        section.may_fail = differs or self._on_replaced is not None
         return section
 
     async def __aiter__(self) -> AsyncIterator[Speech]:
@@ -192,24 +222,39 @@ class ScriptedSpeech:
     async def _spoken(self, section: _Section) -> AsyncIterator[Speech]:
         """Yields the speech of a section; in the reply's own language if the voice has not that of
         the section. Raises EngineError."""
-        own = replace(section.options, language=self._options.language)
-        candidates = section.options, replace(section.options, voice=""), own
         self._waiting_chars -= len(section.text) * (section.stream is None)
-        for options in dict.fromkeys(candidates if section.may_fail else [own]):
+        fault, candidates = None, self._candidates(section)
+        for options in candidates:
             heard = False
             try:
                 if section.stream is None:
                     section.use(self._synthesizer.open(options))
                 assert section.stream is not None
                 async for speech in section.stream:
+                    if fault is not None and not heard and section.options == self._options:
+                        self._report(options, fault)
                     heard = True
                     text = section.spans.pop(len(speech.text))
                     yield Speech(speech.pcm, text, speech.passed_over)
                 return
-            except ValueError:  # a remote voice refuses options with its first speech
-                if heard or options == own:
+            except ValueError as error:  # a remote voice refuses options with its first speech
+                if heard or options == candidates[-1]:
                     raise  # it would have refused the whole reply
-                section.stream = None
+                fault, section.stream = fault or error, None
+
+    def _report(self, options: VoiceOptions, fault: ValueError) -> None:
+        if self._on_replaced is not None:
+            self._on_replaced(options, fault)
+
+    def _candidates(self, section: _Section) -> list[VoiceOptions]:
+        """Returns options with which a section may be spoken, the best first."""
+        own = replace(section.options, language=self._options.language)
+        if not section.may_fail:
+            return [own]
+        found = [section.options, replace(section.options, voice=""), own]
+        if self._on_replaced is not None:
+            found += [replace(own, voice=""), replace(own, voice="", language="")]
+        return list(dict.fromkeys(found))
 
 
 def _silence(ms: int) -> Iterator[Speech]:

@@ -15,7 +15,7 @@ def answer_policy(agent: AgentSettings, call: Call, agents: CallAgents) -> Answe
     mode = status.mode or agent.machine_detection
     if mode == "off" or call.leg.info.direction != "outbound" or kind.own_voice:
         return None
-    fill = agents.fill(agent, call)
+    fill = agents.fill(agent, call.leg.info)
     message = fill(status.message or agent.message)
     if mode == "message" and not message:
         logger.warning("{}: there is no message to be left on a machine", call.leg.call_id)

@@ -53,11 +53,12 @@ class CallRecording:
         recordings: Recordings,
         settings: Recording,
         agent: AgentSettings,
+        sentences: Mapping[Occasion, str],
         *,
         goes_on: bool,
     ) -> None:
-        """`agent` is the one that answers. A call that `goes_on` begins with no notice: the caller
-        has heard it."""
+        """`agent` is the one that answers, and `sentences` are its own, for this call. A call that
+        `goes_on` begins with no notice: the caller has heard it."""
         self._goes_on = goes_on
         self._leg, self._recordings, self._settings = leg, recordings, settings
         self._wanted: Wanted = agent.recorded(settings.enabled)
@@ -73,7 +74,7 @@ class CallRecording:
         line = leg.recording = LineRecording()  # the line may have had another conversation
         line.report, line.withhold = self._report, self._withheld.withhold_secret
         line.pause_key = settings.pause_key
-        line.notice = agent.sentences.get(Occasion.RECORDED, settings.notice)
+        line.notice = sentences.get(Occasion.RECORDED, settings.notice)
         if self._wanted != "never":
             line.open = self._open
 

@@ -68,7 +68,7 @@ class Handoffs:
         told = "" if self.last is None else taken_over(self.last.before, self.last.told)
         flow = None
         if settings.loaded_flow is not None:
-            fill = self._agents.fill(settings, call)
+            fill = self._agents.fill(settings, call.leg.info)
             secrets = {name for name, detail in settings.collect.items() if detail.secret}
             flow = CallFlow(settings.loaded_flow, call, fill, self._tasks, self._hand_over, secrets)
         else:  # the node that was left may have asked for a secret
@@ -144,6 +144,6 @@ class Handoffs:
         return Successor(
             lambda call: self.make(target, call),
             self._agents.engines(target, self._engines),
-            target.sentences,
+            self._agents.sentences(target, call.leg.info),
             keeps,
         )

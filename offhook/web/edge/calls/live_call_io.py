@@ -321,7 +321,9 @@ class LiveCall:
         body = dict(leg.info.variables if self._body is None else self._body)
         self.report(CallStarted(leg.heard_ms, "bot", "its own", "its own", **as_dict(leg.info)))
         language = config.tts.language or USUAL_LANGUAGE
-        closing = sentence(Occasion.CLOSING, language, config.agent.sentences)
+        closing = sentence(
+            Occasion.CLOSING, language, self._host.agents.sentences(config.agent, leg.info)
+        )
         call = self.conversation = BotCall(bot, leg, body, closing, _spoken)
         try:
             await call.run()
@@ -340,8 +342,9 @@ class LiveCall:
         name = self._agent if past is None else past.saved.answering
         handoffs = self._handoffs = Handoffs(host.agents, engines, name, last, self._settings_of)
         settings, goes_on = host.config.recording, past is not None
+        sentences = host.agents.sentences(agent, leg.info)
         recording = self._recording = CallRecording(
-            leg, host.records, settings, agent, goes_on=goes_on
+            leg, host.records, settings, agent, sentences, goes_on=goes_on
         )
         try:
             recording.begin()
@@ -371,7 +374,7 @@ class LiveCall:
             lambda call: replace(self._make_agent(agent, handoffs, call), notice=notice),
             60 * min(minutes, agent.max_minutes or minutes),
             bool(host.config.tracing.otlp_endpoint),
-            agent.sentences,
+            host.agents.sentences(agent, leg.info),
             *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
         policy = None if past is not None else answer_policy(agent, call, host.agents)

@@ -9,6 +9,8 @@ from offhook.pipeline.speech.engines import of_name, spec_of, specs, stand_in
 from offhook.pipeline.speech.errors import EngineError
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.engines import AUTO, SMALL, Asr, Tts
+from offhook.web.config.plugins import key_path
+from offhook.web.config.reading.faults import placed
 from offhook.web.workers.engines.choice import model_for, rows_of
 from offhook.web.workers.engines.engines_io import at_hand
 
@@ -19,7 +21,9 @@ VERBS: Mapping[Kind, str] = {"asr": "hear", "tts": "speak"}
 def check_engines(config: Config) -> None:
     """Raises ConfigError if an engine is asked for what it cannot do, with a line for each key;
     what only a loaded engine knows is left to its first stream."""
-    faults = [fault for kind in KINDS for fault in faults_of(config, kind)]
+    faults = [
+        placed((), fault, config.places) for kind in KINDS for fault in faults_of(config, kind)
+    ]
     if faults := faults or list(faults_of_agents(config)):
         raise ConfigError("\n".join(faults))
 
@@ -47,7 +51,8 @@ def faults_of_agents(config: Config) -> Iterator[str]:
                     named = model if spec_of(kind, engine).model else ""
                     for fault in faults_of(own, kind, engine, named):
                         key, _, words = fault.partition(".")[2].partition(": ")
-                        yield f"{where}.{'languages' if agent.languages else key}: {words}"
+                        key = "languages" if agent.languages else key
+                        yield placed(key_path(where), f"{where}.{key}: {words}", config.places)
 
 
 def _shared_engine(config: Config, kind: Kind) -> str | None:

@@ -77,6 +77,8 @@ def test_phonemes_for_a_voice_that_takes_them() -> None:
         ({"Kia": {"sya": "x"}}, "'Kia' has 'sya'"),
         ({"Kia": {"say": "x", "case_sensitive": "no"}}, "'Kia': case_sensitive is 'no'"),
         ({"Kia": {"say": "x", "language": "German"}}, "'Kia': language is 'German'"),
+        ({"Kia": {"ipa": "k7a"}}, "'Kia': ipa has '7', which is no sign of IPA"),
+        ({"Kia": {"ipa": "キア"}}, "'Kia': ipa has 'キ', which is no sign of IPA"),
         ({"...": "dots"}, "'...': a word"),
         ({"x" * 201: "y"}, "1 to 200 characters"),
         ({f"word{number}": "x" for number in range(5001)}, "more than 5000 entries"),

@@ -1,16 +1,18 @@
 """What is heard of a text with a lexicon or SSML, and which written words its sound is."""
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from loguru import logger
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.engines.embedded.embedded_speech_io import EmbeddedSynthesizer
 from offhook.pipeline.engines.embedded.espeak_io import EspeakChild, EspeakSynthesizer
 from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.script.lexicon import NO_LEXICON, Lexicon
-from offhook.pipeline.speech.script.script_io import open_speech
+from offhook.pipeline.speech.script.script_io import Speaker, open_speech
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Speech,
@@ -203,6 +205,41 @@ async def test_a_voice_elsewhere_that_refuses_a_language_speaks_in_its_own() -> 
     pieces = await say(voice, "one ", '<lang xml:lang="de">', "zwei ", "drei", "</lang> four")
     assert "".join(written(pieces)) == 'one <lang xml:lang="de">zwei drei</lang> four'
     assert seconds(pieces) == len("onezweidreifour") * LETTER / RATE_OUT
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_in_a_call_a_voice_that_is_not_there_is_replaced_by_the_engines_own(
+    late: bool,
+) -> None:
+    opened: list[VoiceOptions] = []
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{message}")
+
+    class Choosy(Speller):
+        """Has no voice of any name, and no language that is named."""
+
+        def open(self, options: VoiceOptions = DEFAULT_VOICE) -> SpellerStream:
+            opened.append(options)
+            fault = ValueError("no such voice") if options.voice or options.language else None
+            if fault is not None and not late:
+                raise fault
+            self.fault = fault
+            return super().open(replace(options, voice=""))
+
+    voice = Choosy()
+    speaker = Speaker(voice, LEXICON)
+    for _ in range(2):
+        reply = speaker.open(VoiceOptions(voice="nobody", language="de"))
+        for part in ("one ", '<lang xml:lang="fr">', "deux", "</lang> three"):
+            reply.write(part)
+        reply.end()
+        pieces = [piece async for piece in reply]
+        assert "".join(written(pieces)) == 'one <lang xml:lang="fr">deux</lang> three'
+        assert seconds(pieces) == len("onedeuxthree") * LETTER / RATE_OUT
+    logger.remove(sink)
+    assert lines == ["no such voice: the engine's own voice speaks instead\n"]
+    assert speaker.open(VoiceOptions(voice="nobody", language="de"))
+    assert opened[-1] == DEFAULT_VOICE
 
 
 async def test_a_reply_that_is_cancelled_in_a_pause_says_no_more() -> None:

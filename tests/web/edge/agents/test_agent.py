@@ -6,14 +6,18 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
 from time import monotonic
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 import soxr
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from loguru import logger
 
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
@@ -264,15 +268,30 @@ async def test_a_long_answer_without_punctuation_stops_nobody_else(edge: Edge, t
     assert other.latest < LATE_S
 
 
-async def test_own_sentences_are_said(edge: Edge) -> None:
+async def test_own_sentences_are_said_with_what_is_known_of_the_call(edge: Edge) -> None:
     agent = Agent(
         kind="openai",
         base_url="http://127.0.0.1:9/v1",
         model="m",
-        sentences={"greeting": "Ahoy there!"},
+        sentences={"greeting": "Ahoy {{caller}}!"},
     )
-    async with called(edge, {"ill": agent}) as page:
-        await until(lambda: page.words() == "Ahoy there!")
+    page = Page()
+    page.info = CallInfo(edge="sip", caller="Ann")
+    async with called(edge, {"ill": agent}, page):
+        await until(lambda: page.words() == "Ahoy Ann!")
+
+
+async def test_with_a_voice_that_the_engine_does_not_have_the_callers_hear_its_own(
+    edge: Edge,
+) -> None:
+    """Engines elsewhere are asked with the first call only."""
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{message}")
+    async with called(edge, {"desk": Agent(greeting="Hello.", voice="nobody")}) as page:
+        await until(lambda: page.words() == "Hello.")
+    logger.remove(sink)
+    fault = "flite has no voice 'nobody', only slt, rms, awb: the engine's own voice speaks instead"
+    assert [line.strip() for line in lines if "voice" in line] == [fault]
 
 
 async def test_readyz_says_when_the_model_is_gone(
@@ -394,8 +413,9 @@ async def test_an_agent_has_its_own_greeting_voice_and_words_of_the_call(edge: E
             base_url=endpoint.url,
             model="scripted",
             greeting="Hello {{header.x-name}}, you call {{called}}.",
-            instructions="You talk to {{caller}}, who has plan {{plan}}.",
-            variables={"plan": "basic"},
+            instructions="You talk to {{caller}}, who has plan {{plan}} of {{shop}}, at {{time}}.",
+            variables={"plan": "basic", "shop": "ours"},
+            time_zone="Asia/Kathmandu",
             language="en-GB",
             voice="rms",
             speed=1.2,
@@ -403,16 +423,20 @@ async def test_an_agent_has_its_own_greeting_voice_and_words_of_the_call(edge: E
         )
         info = CallInfo(edge="sip", caller="+49301", called="100", headers={"X-Name": "Ann"})
         page = Page()
-        page.info = info
+        page.info = replace(info, variables={"plan": "gold", "other": "no"})
+        zone = ZoneInfo("Asia/Kathmandu")  # 5:45 h from UTC, so at no time that of this machine
+        times = {f"{datetime.now(zone):%H:%M}"}
         async with called(edge, {"desk": agent}, page):
             await until(lambda: page.words() == "Hello Ann, you call 100.")
             call = edge.conversations[page.call_id]
+            times.add(f"{datetime.now(zone):%H:%M}")
             assert endpoint.requests == []
             page.hear(type="send-text", id="1", data={"content": "My bike, please."})
             await until(lambda: page.words().endswith("Of course."))
     (asked,) = endpoint.requests
     system, begins, greeted, user = (message["content"] for message in asked["messages"])
-    assert system.startswith("You talk to +49301, who has plan basic.")
+    begins_with = "You talk to +49301, who has plan gold of ours, at "
+    assert system.startswith(tuple(f"{begins_with}{time}." for time in times))
     assert begins == BEGINNING
     assert greeted == "Hello Ann, you call 100."
     assert user == "My bike, please."

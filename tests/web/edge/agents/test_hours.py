@@ -1,6 +1,7 @@
 """Calls outside of an agent's hours, and announcements."""
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -37,8 +38,19 @@ def agents(**night: Any) -> dict[str, Agent]:
     return {"desk": DESK, "night": Agent.model_validate({**NIGHT, **night})}
 
 
-async def test_outside_of_the_hours_another_agent_answers(edge: Edge) -> None:
-    async with called(edge, agents(), hours=never()) as page:
+def holidays() -> dict[str, Hours]:
+    """Hours of every day, of which those around a test are holidays."""
+    days = [datetime.now() + timedelta(days=more) for more in (-1, 0, 1)]
+    dates = tuple(f"{day:%Y-%m-%d}" for day in days)
+    always = Hours(agents=("desk",), open=("daily 00:00-24:00",), holidays=dates, otherwise="night")
+    return {"office": always}
+
+
+@pytest.mark.parametrize("hours", [never, holidays])
+async def test_outside_of_the_hours_another_agent_answers(
+    edge: Edge, hours: Callable[[], dict[str, Hours]]
+) -> None:
+    async with called(edge, agents(), hours=hours()) as page:
         await until(lambda: page.closed)
     assert page.words() == CLOSED
     assert page.done == [f"hang up: {End.AGENT_HUNG_UP}"]
