@@ -48,6 +48,7 @@ from offhook.web.config.records import Records
 from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
+from offhook.web.config.transfers import BriefedTransfer, faults_of_ringing
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope
 from offhook.web.http.logs import Log as Log
 
@@ -73,6 +74,9 @@ class Config(Section):
     mcp: dict[str, McpServer] = Field({})
     """Servers of tools by the Model Context Protocol, named by the tools of agents. They need the
     extra `mcp`."""
+    transfers: dict[str, BriefedTransfer] = Field({})
+    """People to whom agents transfer callers with a briefing, by the name that an agent's
+    `transfers` has."""
     hours: dict[str, Hours] = Field({})
     """When agents answer, and who does at other times."""
     prices: dict[str, Prices] = Field({})
@@ -137,7 +141,7 @@ class Config(Section):
         rules = (
             *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
-            *(self._faults_of_analyses, self._faults_of_bucket),
+            *(self._faults_of_analyses, self._faults_of_bucket, self._faults_of_transfers),
             lambda: faults_of_hours(self.hours, {DEFAULT, *self.agents}),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -205,6 +209,12 @@ class Config(Section):
         for where, agent in self.named_agents().items():
             if agent.analysis is not None and not (self.records.url and self.records.words):
                 yield f"{where}.analysis: needs [records] url and words: it reads what is kept"
+
+    def _faults_of_transfers(self) -> Iterator[str]:
+        trunks = {one.name: one.server for one in self.sip.trunks} if self.sip is not None else {}
+        carriers = {carrier.name for carrier in self.carriers}
+        for name, one in self.transfers.items():
+            yield from faults_of_ringing(f"transfers.{name}", one, trunks, carriers)
 
     def _faults_of_bucket(self) -> Iterator[str]:
         if self.s3.bucket and not self.records.url:

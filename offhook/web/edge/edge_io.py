@@ -4,7 +4,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from secrets import token_urlsafe
 from typing import Any
 
@@ -43,6 +42,7 @@ from offhook.web.edge.refusals import Busy, NoPhones, Reason
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
+from offhook.web.edge.transfers.transfers_io import Transfers
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.loop_io import collect_between_packets, freeze_loaded_objects
 from offhook.web.http.metrics import Metrics
@@ -84,7 +84,6 @@ class Edge:
         """Converses in place of the configured agents."""
         self.programs = ProgramCalls(self, secret_key or token_urlsafe())
         """The calls on which programs decide."""
-        self._access = config, self._access_of(config)
         self.clock = PacketClock()
         self.calls: dict[str, LiveCall] = {}
         """All calls with a line, by id; those by phone begin when they are answered."""
@@ -120,6 +119,7 @@ class Edge:
         )
         self.agents = CallAgents(lambda: self.config)
         self.engines = CallEngines(config, self.metrics, auto)
+        self.transfers = Transfers(self)
         self.ready = False
         self.draining = False
         self._tasks = TaskSet()
@@ -127,14 +127,7 @@ class Edge:
     @property
     def access(self) -> AccessPolicy:
         """Returns the access policy of the current configuration."""
-        of, policy = self._access
-        if of is not self.config:
-            policy = self._access_of(self.config)
-            self._access = self.config, policy
-        return policy
-
-    def _access_of(self, config: Config) -> AccessPolicy:
-        return replace(config.access(), secret_called=self.programs.secrets_of(config).find)
+        return self.programs.access
 
     @property
     def opus(self) -> OpusSettings:
@@ -161,6 +154,7 @@ class Edge:
             self.clock.after = self.engines.configured.turn_detection.vad.run
             if config.speech.enabled:
                 self.speech = open_speech_api(config, self.engines, self.metrics)
+        await self.transfers.load()
         if config.records_calls:
             self.records.open_recordings(config.recording)
         if config.sip is not None:
@@ -238,6 +232,7 @@ class Edge:
             leg.close(reason)
         await asyncio.gather(*running(self.calls, self.calls), return_exceptions=True)
         await self.whip.close()
+        await self.transfers.close()
         for part in (self.recovery, self.resumption, self.sip, self.carriers):
             if part is not None:
                 await part.close()
@@ -345,7 +340,10 @@ class Edge:
         returned: SavedCall | None = None,
     ) -> LiveCall:
         """Takes a line for a call, which `begin` starts: see `LiveCall`."""
+        person = self.transfers.people.find(leg.call_id)
+        direct = direct if person is None else person.agent
         call = self.call_class(self, leg, agent, body=body, direct=direct, returned=returned)
+        call.answer_policy = None if person is None else person.policy
         self.calls[call.id] = call
         return call
 

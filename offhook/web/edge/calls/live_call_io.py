@@ -15,9 +15,11 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End
 from offhook.media.leg import Leg
 from offhook.media.pcm import Pcm
+from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
+from offhook.pipeline.conversation.directed_io import Infer
 from offhook.pipeline.conversation.events import (
     CallEnded,
     CallStarted,
@@ -44,6 +46,7 @@ from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
+from offhook.web.edge.transfers.transfers_io import Transfers
 from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -82,6 +85,7 @@ class Host(Protocol):
     resumption: Resumption | None
     recovery: Recovery | None
     records: CallRecords
+    transfers: Transfers
     calls: dict[str, "LiveCall"]
 
     def forget(self, call_id: str) -> None:
@@ -113,6 +117,8 @@ class LiveCall:
         self.running: asyncio.Task[None] | None = None
         """The call's task; None while it only holds its line."""
         self.direct = direct
+        self.answer_policy: AnswerPolicy | None = None
+        """What is done about who answers a call that we have placed for a caller."""
         self.observers: list[Callable[[Call], object]] = []
         """Are told the conversation before it begins, so that they miss nothing of it."""
         self._host = host
@@ -149,6 +155,17 @@ class LiveCall:
         if self._draft is not None and (name or DEFAULT) == self._draft.agent:
             return self._draft.settings
         return self._host.agents.find(name or DEFAULT)
+
+    @property
+    def agent_now(self) -> str:
+        """The name of the agent that has the call now."""
+        last = None if self._handoffs is None else self._handoffs.last
+        return self.leg.answered_by if last is None else last.agent
+
+    @property
+    def infer(self) -> Infer | None:
+        """What answers outside the conversation; None if the agent is no language model."""
+        return None if self._handoffs is None else self._handoffs.infer
 
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""
@@ -300,6 +317,7 @@ class LiveCall:
         """Returns the conversation, with all that observes it."""
         host, leg = self._host, self.leg
         minutes = host.config.server.max_call_minutes
+        leg.destinations = host.transfers.destinations(self, lambda: call)
         call = Call(
             leg,
             host.agents.engines(agent, engines),
@@ -309,8 +327,10 @@ class LiveCall:
             agent.sentences,
             *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
-        policy = None if past is not None else answer_policy(agent, call, host.agents)
-        if policy is not None and self.direct is None:
+        policy = self.answer_policy
+        if past is None and self.direct is None:
+            policy = answer_policy(agent, call, host.agents)
+        if policy is not None:
             call.opening.watch_answer(call, call.engines.turn_detection.vad, policy)
         call.listeners.append(self.report)
         for observe in self.observers:

@@ -81,6 +81,7 @@ const TOLD = {
   transfer_failed: (e) => [`Transfer to ${e.target} failed`, e.reason],
   answered_by: (e) => [`Answered by: ${e.by.replace("_", ", ")} (${e.why})`],
   message_left: (e) => [`Message left: ${e.text ?? ""}`],
+  transfer_progress: (e) => [`Transfer to ${e.target}: ${[e.state, e.address].filter(Boolean).join(", ")}`, e.reason],
   call_transferred: (e) => [`Transferred to ${e.target}`],
   call_ended: (e) => [`Ended: ${e.reason}`],
 };
