@@ -32,7 +32,9 @@ MUSIC_HZ, PERSON_HZ, CALLER_HZ = 1200, 620, 440
 LOUD = 1000
 QUIET_BLOCKS = 8
 """Of 100 ms without our voice, after which it has ended."""
-VOICEMAIL = "This is the voicemail of Ann. Please leave a message after the tone."
+VOICEMAIL = (
+    "This is the voicemail of Ann and Bob. Please leave your name and a message after the tone."
+)
 
 
 @cache
@@ -218,7 +220,7 @@ class Callers(ToneHost):
 SPOKEN = {
     "Hello?": "Hello?",
     "Yes.": "Yes please put them through.",
-    "No.": "No I am sorry I have no time.",
+    "No.": "No I am sorry but I have no time today.",
     VOICEMAIL: VOICEMAIL,
 }
 """What is said for each text: they differ in length, by which they are known."""
