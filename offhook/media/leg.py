@@ -223,6 +223,8 @@ class Leg(ABC):
         self.destinations: Mapping[str, Callable[[], Awaitable[None]]] = {}
         """What connects the far end here with people whom the configuration names, by that name.
         Each raises LegError, and the call then continues."""
+        self.place = ""
+        """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
         self._tones: DtmfDetector | None = None
         self._digits = _Digits()
         self._unread = _UnreadMessages()

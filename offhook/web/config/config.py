@@ -40,6 +40,7 @@ from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.programs import Realtime, Speech
+from offhook.web.config.queues import Queue
 from offhook.web.config.reading.environment import overrides
 from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
 from offhook.web.config.reading.names import misread_names
@@ -77,6 +78,8 @@ class Config(Section):
     transfers: dict[str, BriefedTransfer] = Field({})
     """People to whom agents transfer callers with a briefing, by the name that an agent's
     `transfers` has."""
+    queues: dict[str, Queue] = Field({})
+    """Callers who wait for one of several people; an agent transfers to "queue:NAME"."""
     hours: dict[str, Hours] = Field({})
     """When agents answer, and who does at other times."""
     prices: dict[str, Prices] = Field({})
@@ -215,6 +218,8 @@ class Config(Section):
         carriers = {carrier.name for carrier in self.carriers}
         for name, one in self.transfers.items():
             yield from faults_of_ringing(f"transfers.{name}", one, trunks, carriers)
+        for name, queue in self.queues.items():
+            yield from faults_of_ringing(f"queues.{name}", queue, trunks, carriers)
 
     def _faults_of_bucket(self) -> Iterator[str]:
         if self.s3.bucket and not self.records.url:

@@ -38,6 +38,7 @@ from offhook.web.edge.calls.whip_calls_io import WhipCalls
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.doors_io import open_carriers, open_phones, open_speech_api
 from offhook.web.edge.phones import DialRequest
+from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.refusals import Busy, NoPhones, Reason
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
@@ -119,7 +120,7 @@ class Edge:
         )
         self.agents = CallAgents(lambda: self.config)
         self.engines = CallEngines(config, self.metrics, auto)
-        self.transfers = Transfers(self)
+        self.queues = Queues(self, Transfers(self), self.metrics.queues)
         self.ready = False
         self.draining = False
         self._tasks = TaskSet()
@@ -154,7 +155,7 @@ class Edge:
             self.clock.after = self.engines.configured.turn_detection.vad.run
             if config.speech.enabled:
                 self.speech = open_speech_api(config, self.engines, self.metrics)
-        await self.transfers.load()
+        await self.queues.start()
         if config.records_calls:
             self.records.open_recordings(config.recording)
         if config.sip is not None:
@@ -232,7 +233,7 @@ class Edge:
             leg.close(reason)
         await asyncio.gather(*running(self.calls, self.calls), return_exceptions=True)
         await self.whip.close()
-        await self.transfers.close()
+        await self.queues.close()
         for part in (self.recovery, self.resumption, self.sip, self.carriers):
             if part is not None:
                 await part.close()
@@ -340,7 +341,7 @@ class Edge:
         returned: SavedCall | None = None,
     ) -> LiveCall:
         """Takes a line for a call, which `begin` starts: see `LiveCall`."""
-        person = self.transfers.people.find(leg.call_id)
+        person = self.queues.transfers.people.find(leg.call_id)
         direct = direct if person is None else person.agent
         call = self.call_class(self, leg, agent, body=body, direct=direct, returned=returned)
         call.answer_policy = None if person is None else person.policy

@@ -19,7 +19,10 @@ from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_rea
 from offhook.web.edge.phones import fault_of_doors
 from offhook.web.workers.engines.abilities_io import check_engines
 
-RELOADED = ("agent", "agents", "frontdesk", "hours", "knowledge", "mcp", "prices", "realtime")
+RELOADED = (
+    *("agent", "agents", "frontdesk", "hours", "knowledge", "mcp", "prices", "queues"),
+    *("realtime", "transfers"),
+)
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = (
     *("api_key", "admin_key", "names", "origins", "metrics"),
@@ -126,6 +129,7 @@ def use(edge: Edge, read: Config) -> None:
         use_carriers()
     edge.config = new
     edge.probes.use(new)
+    edge.queues.reload()
     if edge.bot is None:
         edge.agents.use(new)
     if edge.speech is not None:

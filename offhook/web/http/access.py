@@ -95,6 +95,8 @@ ROUTES: Mapping[str, Role] = {
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
     "trunks": Role.RECORDS,
+    "queues": Role.RECORDS,
+    "queues/{name}/members": Role.OPERATOR,
     "engines": Role.RECORDS,
     "agents": Role.RECORDS,
     "builder": Role.OPERATOR,

@@ -57,9 +57,12 @@ TABLE = {
     ("GET", "/engines"): Use.READ,
     ("POST", "/engines"): Use.OPERATE,
     ("GET", "/agents"): Use.READ,
+    ("GET", "/queues"): Use.READ,
+    ("GET", "/queues/{name}"): Use.READ,
+    ("POST", "/queues/{name}/members"): Use.OPERATE,
 }
-"""Every route below /calls, /console, /trunks, /engines and /agents; HEAD is as GET."""
-OURS = re.compile(r"/(calls|console|trunks|engines|agents)(/.*)?")
+"""Every route below /calls, /console, /trunks, /engines, /agents and /queues; HEAD is as GET."""
+OURS = re.compile(r"/(calls|console|trunks|engines|agents|queues)(/.*)?")
 REFUSED = (401, 403)
 
 FOREIGN = {"Origin": "https://elsewhere.example"}

@@ -43,10 +43,10 @@ from offhook.web.edge.calls.handoffs_io import Handoffs
 from offhook.web.edge.calls.page_messages import for_the_page
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
+from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
-from offhook.web.edge.transfers.transfers_io import Transfers
 from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -85,7 +85,7 @@ class Host(Protocol):
     resumption: Resumption | None
     recovery: Recovery | None
     records: CallRecords
-    transfers: Transfers
+    queues: Queues
     calls: dict[str, "LiveCall"]
 
     def forget(self, call_id: str) -> None:
@@ -180,7 +180,7 @@ class LiveCall:
         seconds, messages = int(call.duration_s), tuple(call.transcript())
         handoff = None if self._handoffs is None else self._handoffs.last
         about = agent, self.leg.info, seconds, call.dialog(), messages, handoff
-        return SavedCall(*about, dict(self.leg.collected), self.leg.tokens)
+        return SavedCall(*about, dict(self.leg.collected), self.leg.tokens, self.leg.place)
 
     def send(self, data: Mapping[str, Any]) -> None:
         """Sends a message to the caller's page."""
@@ -317,7 +317,7 @@ class LiveCall:
         """Returns the conversation, with all that observes it."""
         host, leg = self._host, self.leg
         minutes = host.config.server.max_call_minutes
-        leg.destinations = host.transfers.destinations(self, lambda: call)
+        leg.destinations = host.queues.destinations(self, lambda: call)
         call = Call(
             leg,
             host.agents.engines(agent, engines),
@@ -333,6 +333,8 @@ class LiveCall:
         if policy is not None:
             call.opening.watch_answer(call, call.engines.turn_detection.vad, policy)
         call.listeners.append(self.report)
+        if leg.place:
+            call.listeners.append(self._wait_again)
         for observe in self.observers:
             observe(call)
         if host.resumption is not None and self.direct is None:
@@ -340,6 +342,11 @@ class LiveCall:
             if host.recovery is not None:
                 host.recovery.watch(leg, call)
         return call
+
+    def _wait_again(self, event: Event) -> None:
+        """Has a caller who has waited in a queue at another server wait here."""
+        if isinstance(event, CallStarted) and isinstance(self.conversation, Call):
+            self._host.queues.go_on(self.conversation)
 
     def _make_agent(self, settings: AgentSettings, handoffs: Handoffs, call: Call) -> Agent:
         if self.direct is not None:  # the program decides what the call is about

@@ -21,7 +21,7 @@ from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.carriers.carriers_io import Carriers
-from offhook.web.edge.transfers.transfers_io import Transfers
+from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.http.access import AccessPolicy
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -49,7 +49,7 @@ class Calls(Protocol):
     carriers: Carriers | None
     realtime: RealtimeCalls
     agents: CallAgents
-    transfers: Transfers
+    queues: Queues
 
     @property
     def browsers(self) -> Browsers: ...
@@ -96,7 +96,7 @@ class ProgramCalls:
     ) -> Decision | None:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
-        if self._edge.transfers.people.find(call.call_id) is not None:
+        if self._edge.queues.transfers.people.find(call.call_id) is not None:
             return None
         agents = self._edge.agents
         agent = agents.called(agents.on_duty(call.agent, call.info))

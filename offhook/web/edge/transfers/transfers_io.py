@@ -69,10 +69,6 @@ class Transfers:
         self._tasks = TaskSet()
         """Bridges, and summaries."""
 
-    async def load(self) -> None:
-        """Read the files of music."""
-        await self.music.load(t.music for t in self._phones.config.transfers.values())
-
     async def close(self) -> None:
         """End all bridges and the calls to people."""
         await self._tasks.close()
@@ -96,7 +92,7 @@ class Transfers:
     def briefing(self, caller: Transferable, call: Call) -> Briefing:
         """Return what people are told of a caller. The model is asked for it at once."""
         config, agent = self._phones.config, caller.agent_now
-        language = _language(config, agent)
+        language = language_of(config, agent)
         summary: asyncio.Task[str] | None = None
         if caller.infer is not None:
             number = caller.leg.info.caller
@@ -245,7 +241,7 @@ def _name(call: Call, language: str) -> str:
     return ", ".join(filter(None, (name, info.caller))) or phrase(Phrase.SOMEBODY, language)
 
 
-def _language(config: Config, agent: str) -> str:
+def language_of(config: Config, agent: str) -> str:
     """Return the language in which an agent begins its calls."""
     settings = config.agent_called(agent or DEFAULT) or config.agent
     first = settings.languages[0] if settings.languages else settings.language

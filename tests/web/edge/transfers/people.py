@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ MUSIC_HZ, PERSON_HZ, CALLER_HZ = 1200, 620, 440
 LOUD = 1000
 QUIET_BLOCKS = 8
 """Of 100 ms without our voice, after which it has ended."""
+PAUSE_BLOCKS = 80
+"""Of 100 ms, after which somebody who was not understood says it again."""
 VOICEMAIL = (
     "This is the voicemail of Ann and Bob. Please leave your name and a message after the tone."
 )
@@ -90,6 +92,16 @@ class Line:
         await self.hears("agent")
         await until(lambda: not any(self.heard.blocks[-QUIET_BLOCKS:]))
 
+    async def answers(self, text: str) -> None:
+        """Again until it is understood: somebody else is heard, or the line is closed."""
+        while self.leg.closed is None and "caller" not in self.heard.blocks:
+            self.says(text)
+            await until(partial(self._is_over, len(self.heard.blocks) + PAUSE_BLOCKS))
+
+    def _is_over(self, blocks: int) -> bool:
+        heard = self.heard.blocks
+        return self.leg.closed is not None or "caller" in heard[-5:] or len(heard) > blocks
+
 
 Script = Callable[[Line], Coroutine[Any, Any, None]]
 
@@ -97,7 +109,7 @@ Script = Callable[[Line], Coroutine[Any, Any, None]]
 async def accepts_by_voice(line: Line) -> None:
     line.says("Hello?")
     await line.is_briefed()
-    line.says("Yes.")
+    await line.answers("Yes.")
     await speaks_with_the_caller(line)
 
 
@@ -117,7 +129,7 @@ async def speaks_with_the_caller(line: Line) -> None:
 async def declines_by_voice(line: Line) -> None:
     line.says("Hello?")
     await line.is_briefed()
-    line.says("No.")
+    await line.answers("No.")
     await line.leg.until_closed()
 
 
@@ -139,6 +151,13 @@ async def hangs_up(line: Line) -> None:
     await line.leg.hang_up("the person hung up")
 
 
+async def is_called_back(line: Line) -> None:
+    line.says("Hello?")
+    await line.hears("music")
+    line.hums(CALLER_HZ)
+    await line.leg.until_closed()
+
+
 async def is_a_voicemail(line: Line) -> None:
     line.says(VOICEMAIL)
     await line.leg.until_closed()
@@ -148,7 +167,7 @@ SCRIPTS: dict[str, Script] = {
     one.__name__: one
     for one in (
         *(accepts_by_voice, accepts_by_key, declines_by_voice, declines_by_key),
-        *(listens, hangs_up, is_a_voicemail),
+        *(listens, hangs_up, is_a_voicemail, is_called_back),
     )
 }
 DECISIONS: dict[str, Callable[[], Awaitable[int]]] = {}
@@ -177,7 +196,7 @@ class Persons(ToneHost):
 
     async def run_call(self, leg: Leg, agent: str) -> None:
         called = leg.info.called
-        line = Line(leg, {CALLER_HZ: "caller", MUSIC_HZ: "music"})
+        line = Line(leg, {CALLER_HZ: "caller", MUSIC_HZ: "music", PERSON_HZ: "person"})
         self.lines.setdefault(called, []).append(line)
         self.clock.add(leg)
         try:
