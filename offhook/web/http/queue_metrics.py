@@ -2,6 +2,9 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+OUTCOMES = ("answered", "abandoned", "too_long", "full", "callback", "not_reached")
+"""Accepted by a person, hung up, waited for too long, the queue was full, is called back, and was
+called back in vain."""
 BUCKETS_S = (5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
 
@@ -32,6 +35,14 @@ class QueueMetrics:
             ["queue"],
             registry=registry,
         )
+
+    def begin(self, queue: str) -> None:
+        """Show the series of a queue from the start."""
+        self.waiting.labels(queue)
+        self._waited.labels(queue)
+        self._in_time.labels(queue)
+        for outcome in OUTCOMES:
+            self._left.labels(queue, outcome)
 
     def count(self, queue: str, outcome: str, waited_s: float, within_s: float) -> None:
         """A caller waits no longer. `within_s` is the time in which one should be answered."""

@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     _history_parser(commands.add_parser("calls", help="find, play, save, export and forget calls"))
     _call_parser(commands.add_parser("call", help="place a scripted call and report"))
     _phone_parsers(commands)
+    _queues_parser(commands.add_parser("queues", help="show queues, pause and resume members"))
 
     _transcribe_parser(commands.add_parser("transcribe", help="transcribe audio or video files"))
     _align_parser(commands.add_parser("align", help="find when the words of a text are spoken"))
@@ -382,21 +383,41 @@ def _phone_parsers(commands: Any) -> None:
         "call", nargs="?", default="", metavar="CALL_ID", help="show the full messages of this call"
     )
     for command in (dial, trace):
-        command.add_argument(
-            "--url",
-            default="",
-            help="URL of the server, or unix:PATH (default: as in the configuration)",
-        )
-        command.add_argument(
-            "--admin-key", default="", metavar="KEY", help="default: as in the configuration"
-        )
-        _config_argument(command)
+        _operator_arguments(command)
     dial.add_argument("--json", action="store_true", help="one JSON object per line for each event")
     form = trace.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument(
         "--pcap", type=Path, metavar="FILE", help="write the messages as a pcap, for Wireshark"
     )
+
+
+def _operator_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--url",
+        default="",
+        help="URL of the server, or unix:PATH (default: as in the configuration)",
+    )
+    command.add_argument(
+        "--admin-key", default="", metavar="KEY", help="default: as in the configuration"
+    )
+    _config_argument(command)
+
+
+def _queues_parser(queues: argparse.ArgumentParser) -> None:
+    actions = queues.add_subparsers(dest="action", required=True, metavar="ACTION")
+    every = actions.add_parser("list", help="show who waits in each queue, and its members")
+    show = actions.add_parser("show", help="show one queue")
+    pause = actions.add_parser("pause", help="have a member rung no more")
+    ready = actions.add_parser("ready", help="have a member rung again")
+    every.set_defaults(queue="")
+    for command in (show, pause, ready):
+        command.add_argument("queue", metavar="QUEUE")
+    for command in (pause, ready):
+        command.add_argument("member", metavar="MEMBER", help="the address, as the queue has it")
+    for command in (every, show, pause, ready):
+        command.add_argument("--json", action="store_true", help="a JSON object for each queue")
+        _operator_arguments(command)
 
 
 def _history_parser(calls: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,10 @@ from offhook.web.http.queue_metrics import QueueMetrics
 
 TICK_S = 1.0
 """Interval in s at which a queue is looked after, beside each change."""
+
+
+MAX_GONE = 1000
+"""Callers remembered who wait no longer."""
 
 
 class UnknownQueue(KeyError):
@@ -75,12 +80,17 @@ class Queues:
         """Those whom this edge is to call back, likewise."""
         self._speaking: set[str] = set()
         """Tickets of callers of this edge who speak with a member."""
+        self._gone: deque[tuple[str, str]] = deque(maxlen=MAX_GONE)
+        """Queues and tickets of callers of this edge who wait no longer: a change of the order may
+        have been lost while Redis failed."""
         self._changed = asyncio.Event()
         self._tasks = TaskSet()
 
     async def start(self) -> None:
         """Read the music, and begin to look after the queues."""
         await self.load()
+        for name in self._phones.config.queues:
+            self._metrics.begin(name)
         self._tasks.spawn(self._look_after(), "queues")
 
     async def load(self) -> None:
@@ -150,6 +160,8 @@ class Queues:
         finally:
             del here[ticket.id]
             leg.place = ""
+            if not waiting.calls_back:
+                self._gone.append((name, ticket.id))
             now = time.time()
             if waiting.calls_back:
                 ticket.calls_back = True
@@ -222,6 +234,8 @@ class Queues:
             now = time.time()
             adopted = queue.adopt(self._server, now)
             queue.renew(self._server, tickets, self._speaking, now)
+            for _, ticket_id in (one for one in self._gone if one[0] == name):
+                queue.leave(ticket_id, now)
             queue.assign(now)
             return {t.id: list(t.offered) for t in queue.order}, adopted
 

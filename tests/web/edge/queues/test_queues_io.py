@@ -157,7 +157,7 @@ async def test_a_caller_is_called_back_in_the_same_place(monkeypatch: pytest.Mon
     async with office(table) as there:
         member = next(iter(there.edge.queues._queue("support").members.values()))
         member.paused = True
-        name = "is_called_back.9"
+        name = "is_called_back"
         waiting = await waits(there, name)
         await until(lambda: order(there) == [name])
         await there.callers.lines[name].hears("music", 5)
