@@ -80,6 +80,7 @@ async def test_callers_are_connected_in_their_order() -> None:
         assert metrics.get_sample_value("offhook_queue_left_total", left) == 3
 
 
+@pytest.mark.slow
 async def test_who_declines_is_followed_by_the_next_member() -> None:
     table = queue("declines_by_key.1", "accepts_by_key.1", strategy="round_robin")
     async with office(table) as there:
@@ -111,6 +112,7 @@ async def test_who_hangs_up_has_left_and_the_member_is_free() -> None:
         assert count == 1
 
 
+@pytest.mark.slow
 async def test_a_full_queue_and_a_long_wait_lead_back_to_the_agent() -> None:
     table = queue("does_not_answer.1", max_length=1, max_wait_seconds=4)
     async with office(table) as there:
@@ -151,6 +153,7 @@ async def test_the_operator_sees_the_queue_and_pauses_members() -> None:
             assert (await answer.json())["error"].startswith(words)
 
 
+@pytest.mark.slow
 async def test_a_caller_is_called_back_in_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_io, "FIRST_S", 0.2)
     table = queue("accepts_by_key.1", callback_key="5")
