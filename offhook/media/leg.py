@@ -397,12 +397,13 @@ class Leg(ABC):
     @contextmanager
     def playing(self, sound: Iterator[Pcm]) -> Iterator[None]:
         """Play a sound to the far end while inside, 480 samples a tick, whenever nothing else is
-        played: a tone, music. It must not end."""
+        played: a tone, music. It must not end. The last one begun is the one that is played."""
         self._background = sound
         try:
             yield
         finally:
-            self._background = None
+            if self._background is sound:
+                self._background = None
 
     def _next_packet(self) -> Pcm | None:
         """Return the audio to send in this tick: 480 samples, or None."""

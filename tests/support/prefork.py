@@ -1,13 +1,12 @@
-"""Servers that tests start are forked from a process that has imported what they are made of, which
-takes longer than most tests.
+"""Servers and recognizers that tests start are forked from a process that has imported what they
+are made of, or has loaded their model, which takes longer than most tests.
 
-`subprocess.Popen` of `python -m offhook` asks that process for a child, which becomes our own and
+`subprocess.Popen` of their commands asks that process for a child, which becomes our own and
 starts the command as Python would. Where anything else about it is unusual, it is started as
 always.
 """
 
 import ctypes
-import functools
 import gc
 import json
 import os
@@ -17,7 +16,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -26,7 +27,8 @@ from loguru import logger
 from offhook.processes.child_io import _end_with
 from tests.support.environment import environment
 
-OFFHOOK = [sys.executable, "-m", "offhook"]
+OFFHOOK = "offhook"
+POCKETSPHINX = "offhook.pipeline.engines.embedded.pocketsphinx_worker"
 MODULES = (
     "offhook.web.app.cli.main",
     "offhook.web.config.config",
@@ -48,10 +50,10 @@ _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 class Template:
-    """The process that servers are forked from. It ends with this one, which closes its socket; not
-    with the thread that happens to need the first server."""
+    """The process that those of a module are forked from. It ends with this one, which closes its
+    socket; not with the thread that happens to need the first of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         variables = environment()
         self._variables, self._path = _read_early(variables), variables["PYTHONPATH"]
         self._network = os.readlink(NETWORK)
@@ -60,13 +62,13 @@ class Template:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # children of its children that have ended are ours
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, str(theirs.fileno()), module],
                 env=variables,
                 pass_fds=[theirs.fileno()],
             )
 
     def fits(self, variables: Mapping[str, str]) -> bool:
-        """Returns whether a server with this environment, in the network that this thread is in,
+        """Returns whether a process with this environment, in the network that this thread is in,
         has what the template has."""
         if os.readlink(NETWORK) != self._network:
             return False
@@ -80,7 +82,7 @@ class Template:
         with self._lock:
             socket.send_fds(self._ours, [json.dumps(request).encode()], list(files))
             pid = int(self._ours.recv(REQUEST_BYTES))
-        assert pid, "the server could not be started: what it wrote says why"
+        assert pid, "the process could not be started: what it wrote says why"
         return pid
 
 
@@ -88,11 +90,11 @@ def _read_early(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: of for name, of in variables.items() if not name.startswith(READ_LATE)}
 
 
-template = functools.cache(Template)
+template = cache(Template)
 
 
 def fork_servers() -> None:
-    """Has `subprocess` start servers so, for the rest of this process."""
+    """Has `subprocess` start them so, for the rest of this process."""
     subprocess.Popen._execute_child = _start  # type: ignore[attr-defined]
 
 
@@ -101,18 +103,19 @@ def _start(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -
     of = dict(zip(names, rest, strict=True))
     variables = os.environ if of["env"] is None else of["env"]
     ends_with_us = getattr(preexec_fn, "func", None) is _end_with
+    arguments = [] if isinstance(args, str) else [*map(os.fspath, args)]
+    module = arguments[2] if arguments[:2] == [sys.executable, "-m"] else ""
     usual = (
-        not isinstance(args, str)
-        and list(args)[: len(OFFHOOK)] == OFFHOOK
+        module in (OFFHOOK, POCKETSPHINX)
         and (preexec_fn is None or ends_with_us)
         and not of["pass_fds"]
-        and template().fits(variables)
+        and template(module).fits(variables)
     )
     if not usual:
         _execute_child(self, args, executable, preexec_fn, *rest)
         return
     request = {
-        "arguments": [os.fspath(argument) for argument in args][3:],
+        "arguments": arguments[3:],
         "folder": os.fspath(of["cwd"] or os.getcwd()),
         "variables": dict(variables),
         "parent": os.getpid(),
@@ -121,7 +124,7 @@ def _start(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -
     }
     ends = (of["p2cread"], of["c2pwrite"], of["errwrite"])
     files = [own if end == -1 else end for own, end in enumerate(ends)]
-    self.pid = template().fork(request, files)
+    self.pid = template(module).fork(request, files)
     self._child_created = True
     self._close_pipe_fds(*(of[n] for n in names if n[:3] in ("p2c", "c2p", "err")))
 
@@ -163,11 +166,30 @@ def _become(request: dict[str, Any], requests: socket.socket) -> None:
     requests.close()
 
 
-def main() -> None:
-    requests = socket.socket(fileno=int(sys.argv[1]))
+def _server() -> Callable[[], object]:
+    """Imports what a server is made of; returns what runs one."""
     logger.remove()  # what is logged on an import comes after a server has set up its log
     for module in MODULES:
         import_module(module)
+    return partial(runpy.run_module, OFFHOOK, run_name="__main__", alter_sys=True)
+
+
+def _recognizer() -> Callable[[], object]:
+    """Loads a model; returns what runs a worker with it, whose further decoders load their own."""
+    worker: Any = import_module(POCKETSPHINX)
+    new_decoder, loaded = worker.new_decoder, [worker.new_decoder()]
+
+    def run() -> None:
+        worker.new_decoder = lambda: loaded.pop() if loaded else new_decoder()
+        with suppress(BrokenPipeError):
+            worker.main()
+
+    return run
+
+
+def main() -> None:
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    run = _server() if sys.argv[2] == OFFHOOK else _recognizer()
     gc.collect()
     gc.freeze()  # its pages stay shared
     request = _next(requests)
@@ -176,7 +198,7 @@ def main() -> None:
     except BaseException:
         requests.send(b"0")
         raise
-    runpy.run_module("offhook", run_name="__main__", alter_sys=True)
+    run()
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ def call_tools(
 def end_call_tool(call: Call) -> Tool:
     async def end_call(params: FunctionCallParams) -> None:
         """End the phone call. Say goodbye first; use only when the caller is done."""
-        result = {"status": "the call ends after your last words"}
-        await params.result_callback(result, properties=_NOT_AGAIN)
+        await call.wait_until_heard()  # whoever interrupts the goodbye is not done
+        await params.result_callback({"status": "the call has ended"}, properties=_NOT_AGAIN)
         await call.hang_up()
 
     return end_call

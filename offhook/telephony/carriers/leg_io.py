@@ -231,7 +231,8 @@ class CarrierLeg(Leg):
             with super().playing(sound):
                 yield
         finally:
-            self.playout.flush()  # what the far end has of it
+            if self._out is not None:
+                self._out.end_background()
 
     def _send_messages(self, messages: Sequence[Message]) -> None:
         for message in messages:

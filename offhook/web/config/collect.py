@@ -168,9 +168,10 @@ def _number(value: str | float) -> float:
 
 def _phone(text: str) -> str:
     digits = _BETWEEN_DIGITS.sub("", text)
-    if not _PHONE.fullmatch(digits):
+    number = f"+{digits[2:]}" if digits.startswith("00") else digits
+    if not _PHONE.fullmatch(number):
         raise Unreadable("it is no telephone number: those have 3 to 15 digits")
-    return f"+{digits[2:]}" if digits.startswith("00") else digits
+    return number
 
 
 def _email(text: str) -> str:

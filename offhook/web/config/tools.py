@@ -32,6 +32,11 @@ class ToolOptions(Section):
     """What the caller hears if it takes longer than `say_after`; may contain variables."""
     say_after: float = Field(1.0, ge=0, le=60)
     """Time in s."""
+    say_again: float = Field(8.0, ge=0, le=60)
+    """Time in s after which it is said again while the tool runs; 0: it is said once."""
+    sound: str = Field("", examples=["typing.wav"])
+    """Sound file that the caller hears after `say_after`, again and again, whenever nobody speaks
+    while the tool runs."""
     confirm: bool = False
     """Whether the caller has to agree: the first call runs nothing, and has the model repeat the
     arguments and ask. It runs once the caller has spoken and the model calls it again with the same

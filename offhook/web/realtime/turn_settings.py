@@ -41,17 +41,21 @@ EAGERNESS = {
 VOICE_INTERRUPTS_MS = 200
 """Speech over the agent that interrupts it with server_vad, whatever its words: most coughs are
 shorter, or no speech to the detector."""
+USUAL_SILENCE_MS = ConversationVad(type="server_vad").silence_duration_ms
 
 
 def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnSettings:
     """Returns the settings for `turn_detection`; `usual` where the client commits each turn. With
-    server_vad, silence alone ends a turn, and voice alone interrupts the agent."""
+    server_vad, silence alone ends a turn, and voice alone interrupts the agent; but a client that
+    has chosen no silence has no reason to cut off those who spell their name."""
     match detection:
         case ConversationSemanticVad(eagerness="auto" | "medium"):
             return usual
         case ConversationSemanticVad(eagerness=eagerness):
             return EAGERNESS[eagerness]
         case ConversationVad(silence_duration_ms=silence):
+            patient = silence == USUAL_SILENCE_MS
+            more = TurnSettings.end_silence_dictating if patient else silence
             return TurnSettings(
                 ask_end_times=0,
                 end_answer=silence,
@@ -61,10 +65,10 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
                 end_silence_hesitant=silence,
                 answer_open=0,
                 answer_hesitant=0,
-                end_silence_listing=silence,
-                end_silence_dictating=silence,
-                end_silence_dangling=silence,
-                end_silence_searching=silence,
+                end_silence_listing=TurnSettings.end_silence_listing if patient else silence,
+                end_silence_dictating=more,
+                end_silence_dangling=more,
+                end_silence_searching=TurnSettings.end_silence_searching if patient else silence,
                 end_silence_learned=0,
                 interrupt_speech=VOICE_INTERRUPTS_MS,
                 interrupt_agreement=VOICE_INTERRUPTS_MS,

@@ -18,6 +18,7 @@ from offhook.web.tools.function_io import Fill
 from offhook.web.tools.http_tool_io import HttpTools
 from offhook.web.tools.python_tool_io import PythonFunctions, Read
 from offhook.web.tools.recording_io import recording_tools
+from offhook.web.tools.waiting_sound import length_of
 
 if TYPE_CHECKING:  # with documents, or an MCP server: what few agents have takes memory
     from offhook.web.tools.knowledge.knowledge_io import KnowledgeBases
@@ -60,8 +61,9 @@ class AgentTools:
         self._mcp: McpServers | None = None
 
     def imports(self, config: Config) -> dict[str, Callable[[], str]]:
-        """Returns what imports the tools of a configuration, by where and what they are. Each
-        returns the tool's signature, or raises ConfigError."""
+        """Returns what imports the tools of a configuration and reads their sounds, by where and
+        what they are. Each returns the tool's signature, or the length of the sound, or raises
+        ConfigError."""
         found: dict[str, Callable[[], str]] = {}
         for where, agent in config.named_agents().items():
             for number, tool in enumerate(agent.tools):
@@ -69,6 +71,8 @@ class AgentTools:
                 kind = self._kinds.get(type(tool))
                 if kind is not None and (load := kind.imports(tool, read)) is not None:
                     found[f"{where} {tool.function_names[0]}"] = load
+                if tool.sound:
+                    found[f"{where} {tool.sound}"] = partial(length_of, tool.sound)
         return found
 
     def load(self, config: Config) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -19,6 +20,7 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.web.config.tools import ToolOptions
 from offhook.web.tools.tool_result import ToolFailed
 from offhook.web.tools.tool_use import ToolUse, has_succeeded
+from offhook.web.tools.waiting_sound import waiting_sound
 
 Fill = Callable[[str], str]
 """Puts the call's variables into a text."""
@@ -50,8 +52,7 @@ def function_of(
             await params.result_callback(refusal)
             return
         saying = asyncio.create_task(
-            _say_meanwhile(options.say_after, fill(options.say), call),
-            name=f"tool {tool.name}",
+            _bridge_the_wait(options, fill(options.say), call), name=f"tool {tool.name}"
         )
         began, at_ms = monotonic(), call.leg.heard_ms
         excuse, again = "", not options.end_turn
@@ -98,8 +99,14 @@ def turns_of(call: Call) -> int:
     return sum(who == "user" for who, _ in call.transcript())
 
 
-async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:
-    if text:
-        await asyncio.sleep(after_s)
-        call.fillers.add(text)
-        await call.say(text, Occasion.WAIT)
+async def _bridge_the_wait(options: ToolOptions, text: str, call: Call) -> None:
+    """Does not return."""
+    await asyncio.sleep(options.say_after)
+    with call.leg.playing(waiting_sound(options.sound)) if options.sound else nullcontext():
+        while text:
+            call.fillers.add(text)
+            await call.say(text, Occasion.WAIT)
+            if not options.say_again:
+                break
+            await asyncio.sleep(options.say_again)
+        await asyncio.Event().wait()

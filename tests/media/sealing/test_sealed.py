@@ -47,7 +47,7 @@ def test_what_was_sealed_is_opened_however_it_was_written(content: bytes, cut: i
     sealed = sealed_of(content, cut)
     opener, found = opened(sealed)
     assert (found, opener.complete) == (content, True)
-    assert len(content) < 4 or content not in sealed
+    assert len(content) < 4 or content not in sealed[HEADER_BYTES:]
 
 
 @given(CONTENT, st.data())
@@ -186,8 +186,13 @@ def test_what_is_no_key_is_said_without_telling_it(text: str) -> None:
 # --- on the disk ---
 
 
+def like_no_sealed(parts: list[bytes]) -> bool:
+    """No sound file begins as a sealed one does."""
+    return not is_sealed(b"".join(parts))
+
+
 @settings(max_examples=30)
-@given(st.lists(st.binary(max_size=9000), max_size=5), st.booleans())
+@given(st.lists(st.binary(max_size=9000), max_size=5).filter(like_no_sealed), st.booleans())
 def test_a_file_is_read_while_it_is_written(
     tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], sealed: bool
 ) -> None:

@@ -12,7 +12,7 @@ from offhook.media.leg import CallInfo, LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm
 from offhook.media.playout import PlayoutState
 from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent
-from offhook.pipeline.conversation.agents.frontdesk import Action, Transfer
+from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call import announcements_io
@@ -359,8 +359,10 @@ def front_desk(call: Call) -> Agent:
     async def act(action: Action) -> None:
         if isinstance(action, Transfer):
             await call.transfer(action.to)
+        elif isinstance(action, Hangup):
+            await call.hang_up()
 
-    desk = FrontDeskAgent(DEMO, act, call.leg.info.caller)
+    desk = FrontDeskAgent(DEMO, act, call.wait_until_heard, call.leg.info.caller)
     return Agent(
         *("frontdesk", desk), on_cut=desk.cut, on_idle=desk.prompt, on_returned=desk.returned
     )
@@ -404,6 +406,21 @@ async def test_the_desk_says_that_a_transfer_failed_and_takes_a_message(voice: P
     assert "cannot be reached" in said[3]
     assert "message" in said[3]
     assert "name" in said[4]
+
+
+async def test_the_desk_stays_when_its_goodbye_is_interrupted(voice: Pcm) -> None:
+    leg, words = PhoneLeg(), Words("goodbye", "what time do you open", "goodbye")
+    async with phone_call(front_desk, leg, words) as phone:
+        await ask(phone, voice, 1)
+        await phone.until(lambda: phone.speaking)
+        leg.feed(voice)
+        await phone.until(lambda: len(phone.of(CallerTurn)) == 2)
+        await ask(phone, voice, 3)
+        assert leg.done == []
+        await phone.until(phone.running.done)
+        said = [turn.text for turn in phone.of(AgentTurn)]
+    assert "open" in said[-2]
+    assert leg.done == ["hang up: the agent hung up"]
 
 
 # --- what is known of the call ---

@@ -125,6 +125,23 @@ async def test_the_last_words_are_heard_before_the_line_goes_down() -> None:
     assert len(endpoint.requests) == 2
 
 
+async def test_whoever_interrupts_the_goodbye_is_not_done() -> None:
+    leg = PhoneLeg()
+    first = [says("good bye then and thank you so much for calling"), calls("end_call")]
+    second = [says("gladly")], [says("good bye then"), calls("end_call")]
+    async with talking_to(leg, first, *second) as (phone, endpoint):
+        await phone.press("1#")
+        await phone.until(lambda: phone.speaking)
+        await phone.press("2#")
+        await phone.until(lambda: len(endpoint.requests) == 3 and phone.speaking)
+        await phone.until(lambda: not phone.speaking)
+        await phone.pass_ms(500)
+        assert leg.done == []
+        await phone.press("3#")
+        await phone.until(phone.running.done)
+    assert leg.done == ["hang up: the agent hung up"]
+
+
 async def test_keys_are_pressed_after_the_words_and_a_line_that_cannot_says_so() -> None:
     leg = PhoneLeg()
     first, again = (calls("send_dtmf", digits="12,#") for _ in range(2))

@@ -40,11 +40,28 @@ def test_a_sound_in_the_background_is_sent_ahead_as_speech_is_and_cleared_at_its
         assert said[:1000] == list(range(1, 1001))
         assert said[1000:1020] == list(range(1, 21))  # again from the beginning
         assert 2000 <= len(said) <= 2000 + line.leg.stream.lead_ms
-        assert line.leg.playout.sent <= 100 * SAMPLES_OUT
+        assert line.leg.playout.sent == 0  # nobody speaks
     assert line.sent[-1] == "clear"
     before = len(line.sounds)
     line.tick(10)
     assert len(line.sounds) == before
+
+
+def test_whoever_speaks_is_heard_in_place_of_the_background_and_it_goes_on_after_that(line):
+    with line.leg.playing(repeat(spoken(0, 1000))):
+        line.tick(10)
+        line.leg.playout.begin()
+        line.leg.playout.write(spoken(2000, 200))
+        line.leg.playout.end()
+        line.tick()
+        begun = line.sent.index("clear")
+        line.tick(30)
+    sounds = [message for message in line.sent[begun:] if not isinstance(message, str)]
+    said = [ms for message in sounds for ms in told(message)]
+    assert said[:200] == list(range(2001, 2201))
+    assert all(1 <= ms <= 1000 for ms in said[200:])
+    assert len(said) > 200 + 15 * 20
+    assert line.sent[-1] == "clear"
 
 
 def test_sound_written_as_it_is_played_is_passed_on_tick_by_tick(line):

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from pipecat.frames.frames import (
-    BotStoppedSpeakingFrame,
     Frame,
     InterruptionFrame,
     LLMContextFrame,
@@ -27,16 +26,22 @@ OnAction = Callable[[Action], Awaitable[None]]
 
 class FrontDeskAgent(FrameProcessor):
     """The rule-based front desk in place of an LLM service. `caller` is the caller's number, if
-    known."""
+    known. `until_heard` returns once what it has said was played, and may be cancelled."""
 
-    def __init__(self, business: Business, on_action: OnAction, caller: str = "") -> None:
+    def __init__(
+        self,
+        business: Business,
+        on_action: OnAction,
+        until_heard: Callable[[], Awaitable[object]],
+        caller: str = "",
+    ) -> None:
         super().__init__()
         self._desk = FrontDesk(business, caller=caller)
-        self._on_action = on_action
+        self._on_action, self._until_heard = on_action, until_heard
         self._cut: str | None = None
         """What was heard of an interrupted reply, until the front desk is told."""
-        self._action: Action | None = None
-        """Executed when the reply has been heard to its end; an interruption cancels it."""
+        self._coming: asyncio.Task[None] | None = None
+        """Waits until the reply has been heard to its end; an interruption cancels it."""
         self._acting: asyncio.Task[None] | None = None
 
     def cut(self, heard: str) -> None:
@@ -58,14 +63,21 @@ class FrontDeskAgent(FrameProcessor):
         else:
             await self.push_frame(frame, direction)
             if isinstance(frame, InterruptionFrame):
-                self._action = None
+                await self._stop_waiting()
                 if self._cut is not None:
                     self._desk.interrupted(self._cut)
                     self._cut = None
-            elif isinstance(frame, BotStoppedSpeakingFrame) and self._action is not None:
-                action, self._action = self._action, None
-                # A transfer takes time and must not block frames.
-                self._acting = self.create_task(self._act(action), "act")
+
+    async def _act_when_heard(self, action: Action) -> None:
+        await self._until_heard()
+        self._coming = None
+        # A transfer takes time, and what interrupts then is not meant for it.
+        self._acting = self.create_task(self._act(action), "act")
+
+    async def _stop_waiting(self) -> None:
+        if self._coming is not None:
+            waiting, self._coming = self._coming, None
+            await self.cancel_task(waiting)
 
     async def _act(self, action: Action) -> None:
         try:
@@ -74,6 +86,7 @@ class FrontDeskAgent(FrameProcessor):
             await self._say(self._desk.not_transferred(str(error), datetime.now()))
 
     async def cleanup(self) -> None:
+        await self._stop_waiting()
         if self._acting is not None:
             await self.cancel_task(self._acting)
         await super().cleanup()
@@ -94,13 +107,14 @@ class FrontDeskAgent(FrameProcessor):
         await self._say(self._desk.not_transferred("", datetime.now()))
 
     async def _say(self, reply: Reply) -> None:
+        await self._stop_waiting()
         await self.push_frame(LLMFullResponseStartFrame())
         await self.push_frame(LLMTextFrame(reply.text))
         await self.push_frame(LLMFullResponseEndFrame())
         if isinstance(reply.action, StoreMessage):
             await self._on_action(reply.action)  # executed even if the last words are interrupted
-        else:
-            self._action = reply.action
+        elif reply.action is not None:
+            self._coming = self.create_task(self._act_when_heard(reply.action), "until heard")
 
 
 class SilentAgent(FrameProcessor):

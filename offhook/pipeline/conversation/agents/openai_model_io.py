@@ -57,7 +57,7 @@ class OpenAIModel:
                 shown_to(self._shown(request), (self.api_key, *options.secrets()))
             try:
                 return await create(
-                    **request, extra_headers=self.headers(), extra_query=options.query
+                    **_as_it_is(request), extra_headers=self.headers(), extra_query=options.query
                 )
             except openai.APIStatusError as error:
                 name = traits.learn(error.status_code, error.response.text, request)
@@ -76,6 +76,13 @@ class OpenAIModel:
             "tools": request.get("tools") or [],
             "parameters": {n: v for n, v in request.items() if n not in left_out},
         }
+
+
+def _as_it_is(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a request whose messages and tools the client only serializes: it walks through each
+    field of what it is given as such, 0.25 ms a message, and the loop of the packets waits."""
+    body = {name: request[name] for name in ("messages", "tools") if name in request}
+    return {**request, **dict.fromkeys(body, ()), "extra_body": {**body, **request["extra_body"]}}
 
 
 def fault_of(error: Exception) -> tuple[Fault, float]:

@@ -2,6 +2,7 @@
 user and assistant in turn, beginning with the user. Sans-io."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +28,7 @@ def in_turn(
     the first of the assistant, and with the line `cue` behind the last one, if there is any.
     `left_out`: what was spoken to the caller and is no answer of the
     model; it may have been interrupted."""
-    texts = sorted(filter(None, map(_plain, left_out)), key=len, reverse=True)
+    texts = tuple(sorted(filter(None, map(_plain, left_out)), key=len, reverse=True))
     merged: list[Message] = []
     for message in messages:
         message = dict(message)
@@ -64,18 +65,24 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _without(message: Message, texts: list[str]) -> Message:
+def _without(message: Message, texts: tuple[str, ...]) -> Message:
     content = message.get("content")
     if not isinstance(content, str) or not content:
         return message
+    return {**message, "content": _left(content, texts)}
+
+
+@lru_cache(1024)  # each request has all messages of the ones before
+def _left(content: str, texts: tuple[str, ...]) -> str:
+    """Returns what of a message's content is none of the texts."""
     rest = _plain(content)
     if not any(text in rest or text.startswith(rest) for text in texts):
-        return message
+        return content
     for text in texts:
         rest = rest.replace(text, "")
         if text.startswith(rest) and len(rest.split()) >= MIN_PREFIX_WORDS:
             rest = ""
-    return {**message, "content": _plain(rest)}
+    return _plain(rest)
 
 
 def _joined(one: Message, other: Message) -> Message:

@@ -484,10 +484,11 @@ class Turn:
         elif then is TurnState.KEYING:
             self.floor = True
         if then is not self.state:
+            spoke = facts.voice or self.state is TurnState.HEARING  # until this very tick
             self.over = False
             self.state = then
             self.state_ms = 0
-            self.speech_in_state = 20 if facts.voice and then is TurnState.SUSPECTED else 0
+            self.speech_in_state = 20 if spoke and then is TurnState.SUSPECTED else 0
         if Action.ASK_END in row.actions:
             self.asked += 1
             self.asked_at = facts.silence_ms

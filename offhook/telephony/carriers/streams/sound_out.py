@@ -11,8 +11,10 @@ A pause or flush of the playout clears the lead at once, and audio later resumes
 `playout.sent`, within the word. Carriers that cannot clear their buffer play the lead.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -71,6 +73,8 @@ class SoundOut:
         """Messages of 20 ms of silence, for providers that need it."""
         if stream.needs_silence:
             self._silence = stream.sound(self._make_encoder().encode(_PAUSE))
+        self._background: deque[Pcm] = deque()
+        """What the far end has of the background and has not played, 20 ms each."""
         self._marked_position = 0
         """Position of the last mark."""
         self._flowing = False
@@ -98,7 +102,10 @@ class SoundOut:
             return said
         if self._flowing:
             self._buffer_empty(now)
-        return None if self._has_unsent_audio() else playout.pop()
+        if self._has_unsent_audio():
+            return None
+        said = playout.pop()
+        return self._background.popleft() if said is None and self._background else said
 
     def _has_unsent_audio(self) -> bool:
         """Audio is queued that the far end does not have."""
@@ -111,19 +118,29 @@ class SoundOut:
         """Send what is due ahead of time; `background` is played whenever nothing else is."""
         if self.congested:
             return
-        if background is not None:
-            self._queue(background)
         sent = self.packets_sent
         if self._playout.queued:
             self._send_ahead(now)
+        elif background is not None and not self._flowing:
+            self._send_background(background)
         if self._silence and sent == self.packets_sent and not self._far_end_is_playing(now):
             self._send(self._silence)
 
-    def _queue(self, background: Iterator[Pcm]) -> None:
-        """Fill the playout as far as it is sent ahead, which only what is queued can be."""
+    def _send_background(self, background: Iterator[Pcm]) -> None:
+        """Send as far ahead as speech is, but not through the playout: nobody speaks."""
         lead = max(RATE_OUT * self._stream.lead_ms // 1000, self._packet)
-        while self._playout.queued < lead:
-            self._playout.write(next(background))
+        while len(self._background) * SAMPLES_OUT < lead:
+            sound = list(islice(background, self._packet // SAMPLES_OUT))
+            self._send_sound(np.concatenate(sound))
+            self.packets_sent += 1
+            self._background.extend(sound)
+
+    def end_background(self) -> None:
+        """Clear what the far end has of it."""
+        if self._background:
+            self._background.clear()
+            if self._stream.clears:
+                self._clear()
 
     def _send_ahead(self, now: float) -> None:
         playout = self._playout
@@ -155,6 +172,7 @@ class SoundOut:
             self._send(self._stream.sound(self._encoder.encode(sound)))
 
     def _start_flow(self, now: float) -> None:
+        self.end_background()
         self._flowing = True
         self.far_buffer.start(self.position, now)
         self._mark(now)
@@ -179,15 +197,18 @@ class SoundOut:
         """Clear what was sent ahead: the playout was paused or flushed."""
         if self._stream.clears:
             if self._flowing or self.far_buffer.pending:
-                self._send(self._stream.clear())
-                # The encoder's past is audio that is not heard.
-                self._encoder = self._begin_encoding()
+                self._clear()
             self.position = self._playout.sent
             self._flowing = False
             self.far_buffer.cut()
         elif not self._playout.queued:
             self.position = self._playout.sent
             self._flowing = False
+
+    def _clear(self) -> None:
+        self._send(self._stream.clear())
+        # The encoder's past is audio that is not heard.
+        self._encoder = self._begin_encoding()
 
     def close(self) -> None:
         """Send nothing more, and drop references to the leg."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.servers.scripted import ScriptedRecognizer
@@ -329,6 +329,7 @@ SENTENCES = st.lists(
 )
 
 
+@example([Said(((8, 9),), 0.8125, 5)], 700, 40, False, False)
 @given(
     SENTENCES,
     st.sampled_from([0, 200, 700]),

@@ -60,6 +60,7 @@ url = "{shop}/orders/{{number}}"
 method = "GET"
 fields = ["status"]
 headers = {{Authorization = "Bearer of-the-shop"}}
+{tool}
 """
 ANSWER = "It comes tomorrow."
 
@@ -69,9 +70,12 @@ class Shop:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def order(self, request: web.Request) -> web.Response:
         self.asked.append((request.path, request.headers["Authorization"]))
+        await self.answers.wait()
         return web.json_response({"status": "sent", "cost": 12})
 
 
@@ -94,9 +98,12 @@ def with_lines(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def serving(folder: Path, endpoint: str, backend: str) -> AsyncIterator[tuple[Edge, str]]:
+async def serving(
+    folder: Path, endpoint: str, backend: str, tool: str = ""
+) -> AsyncIterator[tuple[Edge, str]]:
+    """Yields a server and its URL; `tool` is more of the tool's table."""
     path = folder / "offhook.toml"
-    path.write_text(FILE.format(folder=folder, model=endpoint, shop=backend))
+    path.write_text(FILE.format(folder=folder, model=endpoint, shop=backend, tool=tool))
     config = with_lines(load(path, {}))
     edge = Edge(config)
     async with keeping(edge, config):

@@ -28,7 +28,7 @@ def make(context: AgentContext) -> Agent:
                 call.leg.collected[name] = text
                 call.emit(DetailNoted(call.leg.heard_ms, name, text))
 
-    desk = FrontDeskAgent(context.settings, act, call.leg.info.caller)
+    desk = FrontDeskAgent(context.settings, act, call.wait_until_heard, call.leg.info.caller)
     return Agent(
         *(FRONTDESK.name, desk),
         on_cut=desk.cut,
