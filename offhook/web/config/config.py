@@ -40,7 +40,7 @@ from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.programs import Realtime, Speech
-from offhook.web.config.queues import Queue
+from offhook.web.config.queues import PREFIX, Queue
 from offhook.web.config.reading.environment import overrides
 from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
 from offhook.web.config.reading.names import misread_names
@@ -220,6 +220,14 @@ class Config(Section):
             yield from faults_of_ringing(f"transfers.{name}", one, trunks, carriers)
         for name, queue in self.queues.items():
             yield from faults_of_ringing(f"queues.{name}", queue, trunks, carriers)
+        there = ", ".join(self.queues) or "none"
+        for where, agent in self.named_agents().items():
+            for key in ("transfers", "gives_up_to"):
+                given = getattr(agent, key)
+                for target in (given,) if isinstance(given, str) else given:
+                    name = target.removeprefix(PREFIX)
+                    if name != target and "*" not in name and name not in self.queues:
+                        yield f"{where}.{key}: no queue is called {name!r} (there: {there})"
 
     def _faults_of_bucket(self) -> Iterator[str]:
         if self.s3.bucket and not self.records.url:

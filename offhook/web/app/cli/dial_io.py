@@ -185,7 +185,7 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
 def queue_lines(queue: dict[str, Any]) -> Iterator[str]:
     """Yields a queue as people read it."""
     wait, waiting = queue["wait_seconds"], queue["waiting"]
-    expected = "" if wait is None else f", about {round(wait / 60)} min for the next caller"
+    expected = "" if wait is None else f", about {max(1, round(wait / 60))} min for the next caller"
     yield f"{queue['name']}: {len(waiting)} waiting{expected}"
     for one in waiting:
         about = "called back" if one["called_back"] else f"call {one['call_id']}"
