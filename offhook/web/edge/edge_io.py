@@ -47,6 +47,7 @@ from offhook.web.edge.transfers.transfers_io import Transfers
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.loop_io import collect_between_packets, freeze_loaded_objects
 from offhook.web.http.metrics import Metrics
+from offhook.web.http.queue_metrics import QueueMetrics
 from offhook.web.http.shares import Holders, by_address
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
@@ -120,7 +121,7 @@ class Edge:
         )
         self.agents = CallAgents(lambda: self.config)
         self.engines = CallEngines(config, self.metrics, auto)
-        self.queues = Queues(self, Transfers(self), self.metrics.queues)
+        self.queues = Queues(self, Transfers(self), QueueMetrics(self.metrics.registry))
         self.ready = False
         self.draining = False
         self._tasks = TaskSet()

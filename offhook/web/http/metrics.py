@@ -35,7 +35,6 @@ from offhook.signaling.ice.agent_io import on_malformed_stun
 from offhook.signaling.ice.port_io import IcePort
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
-from offhook.web.http.queue_metrics import QueueMetrics
 
 LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 
@@ -250,7 +249,6 @@ class Metrics:
         self._count_turns()
         self._count_agents()
         self._measure_responses()
-        self.queues = QueueMetrics(self.registry)
         self._watch(
             (
                 "offhook_tick_lateness_seconds",
