@@ -37,6 +37,7 @@ EXCEPTIONS = {
     "telephony.Trunk": "a table of the user's file, whose keys are its fields",
     "telephony.SipSettings": "likewise",
     "web.Agent": "likewise",
+    "web.Config": "the user's file, whose sections are its fields",
     "pipeline.TurnSettings": "likewise",
     "pipeline.Facts": "what the conditions of turn-taking read, a field for each input",
     "pipeline.Words": "a language's lists of words, a field for each kind",

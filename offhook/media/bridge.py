@@ -5,6 +5,7 @@ from collections.abc import Callable
 from loguru import logger
 
 from offhook.media.codecs.resample import Resampler
+from offhook.media.end_reason import EndReason
 from offhook.media.leg import Leg, LegError, LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 
@@ -18,8 +19,9 @@ class Bridge:
     """Joins two legs until `close`. Audio already queued in their playouts is played first; flush
     them beforehand to avoid that. The bridge is the legs' listener meanwhile."""
 
-    def __init__(self, a: Leg, b: Leg) -> None:
-        self._directions = (_Direction(a, b), _Direction(b, a))
+    def __init__(self, a: Leg, b: Leg, on_over: Callable[[], None] = lambda: None) -> None:
+        """`on_over` is called when one of them closes, before anybody who awaits that."""
+        self._directions = (_Direction(a, b, on_over), _Direction(b, a, on_over))
 
     def close(self) -> None:
         """Separate the legs, which stay up. Idempotent."""
@@ -30,8 +32,9 @@ class Bridge:
 class _Direction(LegListener):
     """Forwards audio and DTMF from one leg to the other."""
 
-    def __init__(self, heard: Leg, said: Leg) -> None:
+    def __init__(self, heard: Leg, said: Leg, on_over: Callable[[], None]) -> None:
         self._source, self._sink = heard, said
+        self._on_over = on_over
         self._resampler = Resampler(RATE_IN, RATE_OUT)
         self._listener = heard.listener
         heard.listener = self
@@ -42,6 +45,9 @@ class _Direction(LegListener):
         sound = self._resampler.process(heard)
         if self._sink.playout.queued < MAX_QUEUED:
             self._sink.playout.write(sound)
+
+    def on_closed(self, reason: EndReason) -> None:
+        self._on_over()
 
     def on_held(self, held: bool) -> None:
         """Pause playout to a leg while its far end holds it."""

@@ -224,6 +224,11 @@ class Leg(ABC):
         this process; None: nobody."""
         self.transfer_by: Callable[[str], Awaitable[None]] | None = None
         """Transfers the far end, on a leg whose signalling is somebody else's; None: nobody can."""
+        self.destinations: Mapping[str, Callable[[], Awaitable[None]]] = {}
+        """What connects the far end here with people whom the configuration names, by that name.
+        Each raises LegError, and the call then continues."""
+        self.place = ""
+        """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
         self._tones: DtmfDetector | None = None
         self._digits = _Digits()
         self._unread = _UnreadMessages()

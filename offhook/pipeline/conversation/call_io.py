@@ -17,7 +17,7 @@ from offhook.media.pcm import PACKET_MS
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.agents.prompt import TAKEN_OVER
-from offhook.pipeline.conversation.call.absence_io import Absence
+from offhook.pipeline.conversation.call.absence_io import Absence, Connect
 from offhook.pipeline.conversation.call.agent import Agent as Agent
 from offhook.pipeline.conversation.call.agent import Engines as Engines
 from offhook.pipeline.conversation.call.announcements_io import Announcements
@@ -241,11 +241,11 @@ class Call(TransportListener, CallPipelineListener):
         """Whether a program directs the conversation."""
         return self._agent.direction is not None
 
-    async def transfer(self, target: str) -> None:
-        """Transfer the caller to `target`, a number or SIP address, and end the agent's part.
-        Raises LegError if the transfer fails; the conversation then continues."""
+    async def transfer(self, target: str, by: Connect | None = None) -> None:
+        """Transfer the caller to `target`, or connect the line with `by`, and end the agent's part.
+        Raises LegError if that fails; the conversation then continues."""
         output = self._transport.output()
-        await self.absence.transfer(target, output.hand_over, self._end_transferred)
+        await self.absence.transfer(target, output.hand_over, self._end_transferred, by)
 
     def _end_transferred(self, target: str) -> None:
         self._transferred = True

@@ -36,12 +36,13 @@ def call_tools(
     `transfers`: where to the model may transfer, as numbers or addresses or patterns of them
     ("+4930*"): callers can talk a model into much, and calls to some numbers cost money."""
     tools: list[Tool] = [end_call_tool(call), gather_digits_tool(call)]
-    if call.leg.info.edge != "webrtc":  # a browser's line can do none of it
+    is_phone = call.leg.info.edge != "webrtc"  # a browser's line can do none of it
+    if is_phone:
         tools += [
             tool(call, seconds) for tool in (send_dtmf_tool, hold_call_tool, resume_call_tool)
         ]
-        if transfers:
-            tools.append(transfer_call_tool(call, transfers))
+    if transfers and (is_phone or any(_allowed(n, transfers) for n in call.leg.destinations)):
+        tools.append(transfer_call_tool(call, transfers))
     return tools
 
 
@@ -61,7 +62,7 @@ def transfer_call_tool(call: Call, transfers: Sequence[str]) -> Tool:
         over when it succeeds.
 
         Args:
-            target: The telephone number or SIP address to transfer to.
+            target: The telephone number, SIP address or name to transfer to.
         """
         await call.wait_until_heard()
         try:
@@ -73,6 +74,9 @@ def transfer_call_tool(call: Call, transfers: Sequence[str]) -> Tool:
         else:
             await params.result_callback({"status": "transferred"}, properties=_NOT_AGAIN)
 
+    if named := [name for name in call.leg.destinations if _allowed(name, transfers)]:
+        words = f"or name to transfer to. The names are: {', '.join(named)}."
+        transfer_call.__doc__ = str(transfer_call.__doc__).replace("or name to transfer to.", words)
     return transfer_call
 
 

@@ -342,6 +342,34 @@ class RecordingStopped:
     by: By
 
 
+TransferState = Literal[
+    "requested",
+    "ringing",
+    "briefing",
+    "accepted",
+    "bridged",
+    "rejected",
+    "failed",
+    "canceled",
+    "completed",
+]
+
+
+@dataclass(frozen=True)
+class TransferProgress:
+    """A transfer by which a person is briefed before the caller is connected has come so far."""
+
+    at_ms: int
+    target: str
+    """Its name in the configuration."""
+    state: TransferState
+    address: str = ""
+    """Number or SIP address of the person whom it is about; empty: the transfer as a whole."""
+    reason: str = ""
+    called: str = ""
+    """Id of the call to that person."""
+
+
 @dataclass(frozen=True)
 class TransferFailed:
     """A transfer failed and the conversation continues."""
@@ -473,6 +501,7 @@ Event = (
     | RecordingPaused
     | RecordingResumed
     | RecordingStopped
+    | TransferProgress
     | TransferFailed
     | CallTransferred
     | MemberJoined

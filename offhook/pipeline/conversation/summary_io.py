@@ -22,13 +22,13 @@ _SUMMARIZE = (
 )
 
 
-async def summary_of(call: Call, infer: Infer) -> str:
+async def summary_of(call: Call, infer: Infer, instructions: str = _SUMMARIZE) -> str:
     """Returns a summary of the conversation; "" if there is none in time."""
     said: list[Any] = [{"role": role, "content": text} for role, text in call.transcript()]
     asked: Any = {"role": "user", "content": "(summarize the call now)"}
     try:
         async with asyncio.timeout(SUMMARY_S):
-            answer = await infer(LLMContext([*said, asked]), _SUMMARIZE, SUMMARY_TOKENS)
+            answer = await infer(LLMContext([*said, asked]), instructions, SUMMARY_TOKENS)
     except Exception as error:  # the client's, as of a failing server
         words = str(error) or type(error).__name__
         logger.warning("{}: no summary: {}", call.leg.call_id, words)

@@ -42,6 +42,7 @@ from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.programs import Realtime, Speech
+from offhook.web.config.queues import PREFIX, Queue
 from offhook.web.config.reading.environment import overrides
 from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
 from offhook.web.config.reading.names import misread_names
@@ -52,6 +53,7 @@ from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
 from offhook.web.config.smtp import Smtp
+from offhook.web.config.transfers import BriefedTransfer, faults_of_ringing
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope
 from offhook.web.http.logs import Log as Log
 from offhook.web.records.webhooks import Receiver
@@ -80,6 +82,11 @@ class Config(Section):
     mcp: dict[str, McpServer] = Field({})
     """Servers of tools by the Model Context Protocol, named by the tools of agents. They need the
     extra `mcp`."""
+    transfers: dict[str, BriefedTransfer] = Field({})
+    """People to whom agents transfer callers with a briefing, by the name that an agent's
+    `transfers` has."""
+    queues: dict[str, Queue] = Field({})
+    """Callers who wait for one of several people; an agent transfers to "queue:NAME"."""
     hours: dict[str, Hours] = Field({})
     """When agents answer, and who does at other times."""
     callers: dict[str, Callers] = Field({})
@@ -150,7 +157,7 @@ class Config(Section):
         rules = (
             *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
-            *(self._faults_of_analyses, self._faults_of_bucket),
+            *(self._faults_of_analyses, self._faults_of_bucket, self._faults_of_transfers),
             lambda: faults_of_hours(self.hours, {DEFAULT, *self.agents}),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -249,6 +256,22 @@ class Config(Section):
         for where, agent in self.named_agents().items():
             if agent.analysis is not None and not (self.records.url and self.records.words):
                 yield f"{where}.analysis: needs [records] url and words: it reads what is kept"
+
+    def _faults_of_transfers(self) -> Iterator[str]:
+        trunks = {one.name: one.server for one in self.sip.trunks} if self.sip is not None else {}
+        carriers = {carrier.name for carrier in self.carriers}
+        for name, one in self.transfers.items():
+            yield from faults_of_ringing(f"transfers.{name}", one, trunks, carriers)
+        for name, queue in self.queues.items():
+            yield from faults_of_ringing(f"queues.{name}", queue, trunks, carriers)
+        there = ", ".join(self.queues) or "none"
+        for where, agent in self.named_agents().items():
+            for key in ("transfers", "gives_up_to"):
+                given = getattr(agent, key)
+                for target in (given,) if isinstance(given, str) else given:
+                    name = target.removeprefix(PREFIX)
+                    if name != target and "*" not in name and name not in self.queues:
+                        yield f"{where}.{key}: no queue is called {name!r} (there: {there})"
 
     def _faults_of_bucket(self) -> Iterator[str]:
         if self.s3.bucket and not self.records.url:

@@ -4,7 +4,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from secrets import token_urlsafe
 from typing import Any
 
@@ -42,14 +41,17 @@ from offhook.web.edge.calls.whip_calls_io import WhipCalls
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.doors_io import open_carriers, open_phones, open_speech_api
 from offhook.web.edge.phones import DialRequest
+from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.refusals import Busy, NoPhones, Reason
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
 from offhook.web.edge.rooms.rooms_io import Rooms
+from offhook.web.edge.transfers.transfers_io import Transfers
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.loop_io import collect_between_packets, freeze_loaded_objects
 from offhook.web.http.metrics import Metrics
+from offhook.web.http.queue_metrics import QueueMetrics
 from offhook.web.http.shares import Holders, by_address
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
@@ -88,7 +90,6 @@ class Edge:
         """Converses in place of the configured agents."""
         self.programs = ProgramCalls(self, secret_key or token_urlsafe())
         """The calls on which programs decide."""
-        self._access = config, self._access_of(config)
         self.clock = PacketClock()
         self.calls: dict[str, LiveCall] = {}
         """All calls with a line, by id; those by phone begin when they are answered."""
@@ -124,6 +125,7 @@ class Edge:
         )
         self.agents = CallAgents(lambda: self.config)
         self.engines = CallEngines(config, self.metrics, auto)
+        self.queues = Queues(self, Transfers(self), QueueMetrics(self.metrics.registry))
         self.ready = False
         self.draining = False
         self._tasks = TaskSet()
@@ -131,14 +133,7 @@ class Edge:
     @property
     def access(self) -> AccessPolicy:
         """Returns the access policy of the current configuration."""
-        of, policy = self._access
-        if of is not self.config:
-            policy = self._access_of(self.config)
-            self._access = self.config, policy
-        return policy
-
-    def _access_of(self, config: Config) -> AccessPolicy:
-        return replace(config.access(), secret_called=self.programs.secrets_of(config).find)
+        return self.programs.access
 
     @property
     def opus(self) -> OpusSettings:
@@ -165,6 +160,7 @@ class Edge:
             self.clock.after = self.engines.configured.turn_detection.vad.run
             if config.speech.enabled:
                 self.speech = open_speech_api(config, self.engines, self.metrics)
+        await self.queues.start()
         if config.records_calls:
             self.records.open_recordings(config.recording)
         if config.sip is not None:
@@ -242,6 +238,7 @@ class Edge:
             leg.close(reason)
         await asyncio.gather(*running(self.calls, self.calls), return_exceptions=True)
         await self.whip.close()
+        await self.queues.close()
         for part in (self.rooms, self.recovery, self.resumption, self.sip, self.carriers):
             if part is not None:
                 await part.close()
@@ -347,8 +344,11 @@ class Edge:
         returned: SavedCall | None = None,
     ) -> LiveCall:
         """Takes a line for a call, which `begin` starts: see `LiveCall`."""
+        person = self.queues.transfers.people.find(leg.call_id)
+        direct = direct if person is None else person.agent
         call_class = RecordedCall if isinstance(leg, RecordedLeg) else self.call_class
         call = call_class(self, leg, agent, body=body, direct=direct, returned=returned)
+        call.answer_policy = None if person is None else person.policy
         self.calls[call.id] = call
         return call
 

@@ -21,7 +21,7 @@ from offhook.web.workers.engines.abilities_io import check_engines
 
 RELOADED = (
     *("agent", "agents", "callers", "frontdesk", "hours", "knowledge", "mcp", "prices"),
-    "realtime",
+    *("queues", "realtime", "transfers"),
 )
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = (
@@ -129,6 +129,7 @@ def use(edge: Edge, read: Config) -> None:
         use_carriers()
     edge.config = new
     edge.agents.probes.use(new)
+    edge.queues.reload()
     if edge.bot is None:
         edge.agents.use(new)
     if edge.speech is not None:

@@ -46,6 +46,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.page import page_io
 from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
+from offhook.web.edge.queues import routes_io as queue_routes
 from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
@@ -274,6 +275,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     page_io.add_routes(app.router)
     console_io.add_routes(app.router, edge.config.s3.links_from)
     states_io.add_routes(app.router)
+    queue_routes.add_routes(app.router)
     open_door(app, lambda: edge.access, door)
     return app
 

@@ -97,6 +97,8 @@ ROUTES: Mapping[str, Role] = {
     "campaigns": Role.RECORDS,
     "do-not-call": Role.RECORDS,
     "trunks": Role.RECORDS,
+    "queues": Role.RECORDS,
+    "queues/{name}/members": Role.OPERATOR,
     "engines": Role.RECORDS,
     "agents": Role.RECORDS,
     "builder": Role.OPERATOR,

@@ -74,10 +74,13 @@ TABLE = {
     ("GET", "/engines"): Use.READ,
     ("POST", "/engines"): Use.OPERATE,
     ("GET", "/agents"): Use.READ,
+    ("GET", "/queues"): Use.READ,
+    ("GET", "/queues/{name}"): Use.READ,
+    ("POST", "/queues/{name}/members"): Use.OPERATE,
 }
 """Every route below these roots; HEAD is as GET."""
 OURS = re.compile(
-    r"/(calls|campaigns|do-not-call|console|voicemails|trunks|engines|agents)(/.*)?"
+    r"/(calls|campaigns|do-not-call|console|voicemails|trunks|engines|agents|queues)(/.*)?"
 )
 REFUSED = (401, 403)
 

@@ -92,7 +92,7 @@ class FrontDeskAgent(FrameProcessor):
         await super().cleanup()
 
     async def _answer(self, context: LLMContext) -> None:
-        heard = _last_user_text(context)
+        heard = last_user_text(context)
         now = datetime.now()
         await self._say(self._desk.reply(heard, now) if heard else self._desk.greeting(now))
 
@@ -129,7 +129,8 @@ class SilentAgent(FrameProcessor):
             await self.push_frame(frame, direction)
 
 
-def _last_user_text(context: LLMContext) -> str:
+def last_user_text(context: LLMContext) -> str:
+    """Returns the caller's last words; "" where somebody else has spoken last, or nobody."""
     messages = context.messages
     if not messages:
         return ""

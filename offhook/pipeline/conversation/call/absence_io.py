@@ -1,7 +1,7 @@
 """A caller who is away: on hold, or being transferred."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from loguru import logger
@@ -22,6 +22,8 @@ HOLD_S = 120
 TRANSFER_ENDS_S = 1
 """Seconds to wait, after the line closes, for the transfer that may have closed it to report so."""
 
+Connect = Callable[[], Awaitable[None]]
+"""Connects the caller with somebody. Raises LegError."""
 Reason = Literal["held", "on hold", "being transferred", "taken over"]
 """Why the caller is away: on hold by the far end, on hold by the agent, being transferred, or with
 people who have taken the call over."""
@@ -109,27 +111,37 @@ class Absence:
             self._emit(AgentReturned(self._leg.heard_ms))
 
     async def transfer(
-        self, target: str, on_accepted: Callable[[], None], on_transferred: Callable[[str], None]
+        self,
+        target: str,
+        on_accepted: Callable[[], None],
+        on_transferred: Callable[[str], None],
+        by: Connect | None = None,
     ) -> None:
-        """Transfer the caller to `target`. `on_accepted` is called before the caller is back on the
-        line, `on_transferred` once that is a bridge to the target. Raises LegError if the transfer
-        fails."""
+        """Transfer the caller to `target`, with `by` or else as the line can. `on_accepted` is
+        called before the caller is back on the line, `on_transferred` once that is a bridge to the
+        target. Raises LegError if the transfer fails."""
         if self._transfer is not None and not self._transfer.done():
             raise LegError("a transfer is under way")
         # A task of the call: cancelling whatever awaits it must not cancel the transfer.
         self._transfer = self._tasks.spawn(
-            self._hand_over(target, on_accepted, on_transferred), f"transfer {self._leg.call_id}"
+            self._hand_over(target, on_accepted, on_transferred, by),
+            f"transfer {self._leg.call_id}",
         )
         refused = await asyncio.shield(self._transfer)
         if refused is not None:
             raise refused
 
     async def _hand_over(
-        self, target: str, on_accepted: Callable[[], None], on_transferred: Callable[[str], None]
+        self,
+        target: str,
+        on_accepted: Callable[[], None],
+        on_transferred: Callable[[str], None],
+        by: Connect | None,
     ) -> LegError | None:
+        by = by or self._leg.destinations.get(target)
         self._leave("being transferred")
         try:
-            await self._leg.transfer(target)
+            await (self._leg.transfer(target) if by is None else by())
         except LegError as error:
             self._emit(TransferFailed(self._leg.heard_ms, target, str(error)))
             return error

@@ -1,9 +1,9 @@
-"""`offhook dial` and `offhook sip-trace`: HTTP client of a running server's phones."""
+"""`offhook dial`, `queues` and `sip-trace`: HTTP client of a running server's phones."""
 
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -123,6 +123,19 @@ class Phones:
         async with self._session() as http:
             return await self._ask(http, method, path, **options)
 
+    async def queues(self, name: str = "") -> Any:
+        """Returns all queues, or the one of that name. Raises PhoneError."""
+        async with self._session() as http:
+            if name:
+                return await self._ask(http, "GET", f"/queues/{quote(name, safe='')}")
+            return (await self._ask(http, "GET", "/queues"))["queues"]
+
+    async def pause(self, queue: str, member: str, paused: bool) -> Any:
+        """Has a member of a queue rung no more, or again; returns the queue. Raises PhoneError."""
+        async with self._session() as http:
+            path, body = f"/queues/{quote(queue, safe='')}/members", {"member": member}
+            return await self._ask(http, "POST", path, json={**body, "paused": paused})
+
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(ANSWER_S)
         connector = aiohttp.UnixConnector(self._socket) if self._socket else None
@@ -172,3 +185,17 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
         said = f"the answer is {answer.status} {answer.reason}: is that an offhook server?"
     again = answer.headers.get("Retry-After")
     raise PhoneError(f"{said}; try again in {again} s" if again else said)
+
+
+def queue_lines(queue: dict[str, Any]) -> Iterator[str]:
+    """Yields a queue as people read it."""
+    wait, waiting = queue["wait_seconds"], queue["waiting"]
+    expected = "" if wait is None else f", about {max(1, round(wait / 60))} min for the next caller"
+    yield f"{queue['name']}: {len(waiting)} waiting{expected}"
+    for one in waiting:
+        about = "called back" if one["called_back"] else f"call {one['call_id']}"
+        offered = f", rings {', '.join(one['offered'])}" if one["offered"] else ""
+        waited = f"{one['waited_seconds']:.0f} s"
+        yield f"  {one['position']}. {one['caller'] or 'unknown'}, {waited}, {about}{offered}"
+    for member in queue["members"]:
+        yield f"  {member['member']}: {member['state'].replace('_', ' ')}"

@@ -70,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     _call_parser(commands.add_parser("call", help="place a scripted call and report"))
     _phone_parsers(commands)
     _campaigns_parser(commands.add_parser("campaigns", help="call many, and see who answered"))
+    _queues_parser(commands.add_parser("queues", help="show queues, pause and resume members"))
 
     _transcribe_parser(commands.add_parser("transcribe", help="transcribe audio or video files"))
     _align_parser(commands.add_parser("align", help="find when the words of a text are spoken"))
@@ -477,6 +478,22 @@ def _campaign_arguments(start: argparse.ArgumentParser) -> None:
         "given several times",
     )
     start.add_argument("--paused", action="store_true", help="call nobody before it is resumed")
+
+
+def _queues_parser(queues: argparse.ArgumentParser) -> None:
+    actions = queues.add_subparsers(dest="action", required=True, metavar="ACTION")
+    every = actions.add_parser("list", help="show who waits in each queue, and its members")
+    show = actions.add_parser("show", help="show one queue")
+    pause = actions.add_parser("pause", help="have a member rung no more")
+    ready = actions.add_parser("ready", help="have a member rung again")
+    every.set_defaults(queue="")
+    for command in (show, pause, ready):
+        command.add_argument("queue", metavar="QUEUE")
+    for command in (pause, ready):
+        command.add_argument("member", metavar="MEMBER", help="the address, as the queue has it")
+    for command in (every, show, pause, ready):
+        command.add_argument("--json", action="store_true", help="a JSON object for each queue")
+        _operator_arguments(command)
 
 
 def _history_parser(calls: argparse.ArgumentParser) -> None:

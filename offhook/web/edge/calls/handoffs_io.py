@@ -53,6 +53,9 @@ class Handoffs:
     ) -> None:
         self.last = last
         """The last hand-over; None: the call is still with the agent that it began with."""
+        self.infer: Infer | None = None
+        """What answers outside the conversation for the agent that has the call; None if that is no
+        language model."""
         self._agents, self._engines, self._find = agents, engines, find
         self._agent = agent or DEFAULT
         self._left = MAX_HANDOFFS
@@ -74,6 +77,7 @@ class Handoffs:
         else:  # the node that was left may have asked for a secret
             call.leg.recording.resume_if_paused_by("detail")
         made = self._agents.make(settings, call, told, flow or NO_GUIDE)
+        self.infer = made.infer
         tools = (self._tool(name, call, made.infer) for name in settings.handoffs)
         made = replace(made, tools=[*made.tools, *tools])
         return made if flow is None else flow.led(made)

@@ -17,9 +17,11 @@ from offhook.media.leg import Leg
 from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE
+from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
+from offhook.pipeline.conversation.directed_io import Infer
 from offhook.pipeline.conversation.events import (
     CallEnded,
     CallStarted,
@@ -43,6 +45,7 @@ from offhook.web.edge.calls.handoffs_io import Handoffs
 from offhook.web.edge.calls.page_messages import for_the_page
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
+from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
@@ -90,6 +93,7 @@ class Host(Protocol):
     recovery: Recovery | None
     rooms: Rooms
     records: CallRecords
+    queues: Queues
     calls: dict[str, "LiveCall"]
 
     def new_id(self) -> str: ...
@@ -129,6 +133,8 @@ class LiveCall:
         self.running: asyncio.Task[None] | None = None
         """The call's task; None while it only holds its line."""
         self.direct = direct
+        self.answer_policy: AnswerPolicy | None = None
+        """What is done about who answers a call that we have placed for a caller."""
         self.observers: list[Callable[[Call], object]] = []
         """Are told the conversation before it begins, so that they miss nothing of it."""
         self._host = host
@@ -173,6 +179,17 @@ class LiveCall:
         kind = None if settings is None else settings.of_kind
         return kind is not None and kind.has_model and not kind.own_voice
 
+    @property
+    def agent_now(self) -> str:
+        """The name of the agent that has the call now."""
+        last = None if self._handoffs is None else self._handoffs.last
+        return self.leg.answered_by if last is None else last.agent
+
+    @property
+    def infer(self) -> Infer | None:
+        """What answers outside the conversation; None if the agent is no language model."""
+        return None if self._handoffs is None else self._handoffs.infer
+
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""
         self._host.calls.pop(self.id, None)
@@ -186,7 +203,7 @@ class LiveCall:
         seconds, messages = int(call.duration_s), tuple(call.transcript())
         handoff = None if self._handoffs is None else self._handoffs.last
         about = agent, self.leg.info, seconds, call.dialog(), messages, handoff
-        return SavedCall(*about, dict(self.leg.collected), self.leg.tokens)
+        return SavedCall(*about, dict(self.leg.collected), self.leg.tokens, self.leg.place)
 
     def send(self, data: Mapping[str, Any]) -> None:
         """Sends a message to the caller's page."""
@@ -368,6 +385,7 @@ class LiveCall:
         """Returns the conversation, with all that observes it."""
         host, leg = self._host, self.leg
         minutes = host.config.server.max_call_minutes
+        leg.destinations = host.queues.destinations(self, lambda: call)
         call = Call(
             leg,
             host.agents.engines(agent, engines),
@@ -377,10 +395,14 @@ class LiveCall:
             host.agents.sentences(agent, leg.info),
             *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
-        policy = None if past is not None else answer_policy(agent, call, host.agents)
-        if policy is not None and self.direct is None:
+        policy = self.answer_policy
+        if past is None and self.direct is None:
+            policy = answer_policy(agent, call, host.agents)
+        if policy is not None:
             call.opening.watch_answer(call, call.engines.turn_detection.vad, policy)
         call.listeners.append(self.report)
+        if leg.place:
+            call.listeners.append(self._wait_again)
         for observe in self.observers:
             observe(call)
         if host.resumption is not None and self.direct is None:
@@ -388,6 +410,11 @@ class LiveCall:
             if host.recovery is not None:
                 host.recovery.watch(leg, call)
         return call
+
+    def _wait_again(self, event: Event) -> None:
+        """Has a caller who has waited in a queue at another server wait here."""
+        if isinstance(event, CallStarted) and isinstance(self.conversation, Call):
+            self._host.queues.go_on(self.conversation)
 
     def _make_agent(self, settings: AgentSettings, handoffs: Handoffs, call: Call) -> Agent:
         if self.direct is not None:  # the program decides what the call is about

@@ -3,6 +3,7 @@ HTTP (see web/realtime/call_control_io.py)."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from loguru import logger
@@ -20,6 +21,7 @@ from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.carriers.carriers_io import Carriers
+from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.rooms.rooms_io import Rooms
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -48,6 +50,7 @@ class Calls(Protocol):
     realtime: RealtimeCalls
     rooms: Rooms
     agents: CallAgents
+    queues: Queues
 
     @property
     def browsers(self) -> Browsers: ...
@@ -63,6 +66,7 @@ class ProgramCalls:
         """`secret_key`: of client secrets where the configuration has no key."""
         self.incoming = IncomingCalls()
         self._edge, self._secret_key = edge, secret_key
+        self._access: tuple[Config, AccessPolicy] | None = None
 
     @property
     def secrets(self) -> ClientSecrets:
@@ -75,6 +79,15 @@ class ProgramCalls:
         server = config.server
         return secrets_with(server.api_key or server.admin_key or self._secret_key)
 
+    @property
+    def access(self) -> AccessPolicy:
+        """Returns the access policy of the current configuration."""
+        config = self._edge.config
+        if self._access is None or self._access[0] is not config:
+            policy = replace(config.access(), secret_called=self.secrets_of(config).find)
+            self._access = config, policy
+        return self._access[1]
+
     def agent_names(self) -> Collection[str]:
         """Returns the names of the agents that a session can be with."""
         return [name for name, agent in self._edge.config.agents.items() if agent.of_kind.answers]
@@ -84,7 +97,8 @@ class ProgramCalls:
     ) -> Decision | None:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
-        if self._edge.rooms.expects(call.call_id):
+        people = self._edge.queues.transfers.people
+        if self._edge.rooms.expects(call.call_id) or people.find(call.call_id) is not None:
             return None
         agents = self._edge.agents
         agent = agents.called(agents.on_duty(call.agent, call.info))

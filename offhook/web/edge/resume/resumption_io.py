@@ -23,6 +23,7 @@ from offhook.pipeline.conversation.events import (
     DetailNoted,
     Event,
     NodeEntered,
+    TransferProgress,
 )
 from offhook.web.edge.resume.saved_call import (
     Handoff,
@@ -93,7 +94,8 @@ class _ResumableCall:
         seconds = before + int(monotonic() - self.began)
         dialog = self.call.dialog()
         about = self.agent, self.leg.info, seconds, dialog, tuple(messages)
-        return SavedCall(*about, self.handoff, dict(self.leg.collected), self.leg.tokens)
+        leg = self.leg
+        return SavedCall(*about, self.handoff, dict(leg.collected), leg.tokens, leg.place)
 
 
 class Resumption:
@@ -153,6 +155,7 @@ class Resumption:
         leg.info = saved.info
         leg.tokens.restore(saved.tokens)
         leg.collected.update(saved.collected)
+        leg.place = saved.place
         self._store.put(call.key, saved.pack())  # before its engines are ready
         return saved
 
@@ -205,7 +208,9 @@ class Resumption:
                 case AgentChanged(agent=agent, before=before, text=told):
                     call.handoff = Handoff(agent, before, told)
                     self._save(call)
-                case AgentTurn() | CallStarted() | NodeEntered() | DetailNoted():
+                case (
+                    AgentTurn() | CallStarted() | NodeEntered() | DetailNoted() | TransferProgress()
+                ):
                     self._save(call)
                 case CallTransferred():
                     self._finish(leg, call, End.TRANSFERRED)

@@ -55,6 +55,7 @@ class _Stored(BaseModel):
     handoff: tuple[str, str, str] | None = None
     collected: Collected = {}
     tokens: tuple[int, int, int, float | None, tuple[str, ...]] | None = None
+    place: str = ""
     said: list[tuple[Literal["u", "a"], str]]
 
 
@@ -104,6 +105,8 @@ class SavedCall:
     """Details that agents have noted of the caller."""
     tokens: ModelTokens = field(default_factory=ModelTokens)
     """What language models have taken that no record has told of."""
+    place: str = ""
+    """See `Leg.place`."""
 
     @property
     def answering(self) -> str:
@@ -152,6 +155,8 @@ class SavedCall:
         if tokens.input or tokens.output:
             unpriced = sorted(tokens.unpriced)[:1]  # one is enough for the cost to be unknown
             fixed["tokens"] = tokens.input, tokens.cached, tokens.output, tokens.priced, unpriced
+        if self.place:
+            fixed["place"] = self.place
         return _json({**fixed, "dialog": dialog, "said": said})
 
 
@@ -171,7 +176,7 @@ def unpack(data: bytes) -> SavedCall:
     if stored.tokens is not None:
         taken, cached, output, priced, unpriced = stored.tokens
         tokens = ModelTokens(taken, cached, output, priced, set(unpriced))
-    said = stored.dialog, messages, handoff, stored.collected, tokens
+    said = stored.dialog, messages, handoff, stored.collected, tokens, stored.place
     return SavedCall(stored.agent, about, stored.seconds, *said)
 
 

@@ -102,7 +102,10 @@ def keys(edge: ResumableEdge) -> str:
 
 
 @asynccontextmanager
-async def pair(url: str, folder: Path, **sip: Any) -> AsyncIterator[list[ResumableEdge]]:
+async def pair(
+    url: str, folder: Path, tables: dict[str, Any] | None = None, **sip: Any
+) -> AsyncIterator[list[ResumableEdge]]:
+    """`tables` are further ones of the configuration, and the rest keys of [sip]."""
     edges = []
     async with AsyncExitStack() as stack:
         for name in "ab":
@@ -119,6 +122,7 @@ async def pair(url: str, folder: Path, **sip: Any) -> AsyncIterator[list[Resumab
                 "webrtc": {"addresses": [HOST]},
                 "log": {"calls": folder / name},
                 "sip": phones,
+                **(tables or {}),
             }
             edges.append(ResumableEdge(Config.model_validate(table)))
             await edges[-1].start()
@@ -160,6 +164,8 @@ async def dies(edge: ResumableEdge) -> None:
     assert edge.recovery is not None
     assert edge.sip is not None
     edge.recovery._running.cancel()
+    for task in edge.queues._tasks:
+        task.cancel()
     edge.sip.stack.transports.send = lambda data, flow: None  # type: ignore[method-assign]
     for call in edge.sip.calls.values():
         call.leg._transport.sockets.close()

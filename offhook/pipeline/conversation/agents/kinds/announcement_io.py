@@ -11,12 +11,13 @@ from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext
 from offhook.pipeline.conversation.agents.kinds.announcement import ANNOUNCEMENT
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.events import AgentTurn, Event
+from offhook.pipeline.conversation.sentences import Occasion
 
 MAX_S = 180.0
 """Time in s after which the announcement counts as over even if the voice does not say so."""
 
 
-class _Announcement(FrameProcessor):
+class Announcing(FrameProcessor):
     """Waits until the greeting has been played, and then ends the agent's part. It answers
     nothing."""
 
@@ -54,9 +55,10 @@ class _Announcement(FrameProcessor):
                 return await self._call.transfer(self._transfer)
             except LegError as error:
                 logger.warning("{}: not transferred: {}", self._call.leg.call_id, error)
+                await self._call.say(self._call.sentence(Occasion.GOODBYE))
         await self._call.hang_up()
 
 
 def make(context: AgentContext) -> Agent:
-    processor = _Announcement(context.call, context.settings.transfer)
+    processor = Announcing(context.call, context.settings.transfer)
     return Agent(ANNOUNCEMENT.name, processor, greeting_interruptible=False)

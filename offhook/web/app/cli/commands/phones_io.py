@@ -1,4 +1,4 @@
-"""`offhook call`, `offhook dial` and `offhook sip-trace`: calls to and by a running server."""
+"""`offhook call`, `dial`, `queues` and `sip-trace`: calls to and by a running server."""
 
 import asyncio
 import json
@@ -114,6 +114,23 @@ def sip_trace(arguments: Namespace, terminal: Terminal) -> int:
         a.pcap.write_bytes(run(phones.capture(a.call)))
     else:
         terminal.show(run(phones.trace(a.call, a.json)).rstrip("\n"))
+    return 0
+
+
+def queues(arguments: Namespace, terminal: Terminal) -> int:
+    from offhook.web.app.cli.dial_io import Phones, queue_lines
+
+    a = arguments
+    phones = Phones(*operator(a))
+    if a.action in ("pause", "ready"):
+        found = [run(phones.pause(a.queue, a.member, a.action == "pause"))]
+    else:
+        shown = run(phones.queues(a.queue))
+        found = [shown] if a.queue else shown
+    for queue in found:
+        terminal.show(json.dumps(queue) if a.json else "\n".join(queue_lines(queue)))
+    if not found and not a.json:
+        terminal.show("the server has no queues")
     return 0
 
 

@@ -88,6 +88,7 @@ const TOLD = {
   answered_by: (e) => [`Answered by: ${e.by.replace("_", ", ")} (${e.why})`],
   message_left: (e) => [`Message left: ${e.text ?? ""}`],
   voicemail_left: (e) => [`Voicemail for ${e.mailbox} (${e.seconds} s)`, e.text],
+  transfer_progress: (e) => [`Transfer to ${e.target}: ${[e.state, e.address].filter(Boolean).join(", ")}`, e.reason],
   call_transferred: (e) => [`Transferred to ${e.target}`],
   participants_known: (e) => ["Taking part", (e.participants ?? []).map((p) => [p.name, p.number].filter(Boolean).join(" ")).join(", ")],
   words_missing: (e) => [`The words of the ${e.side === "caller" ? "caller" : "other side"} are missing`, e.cause],

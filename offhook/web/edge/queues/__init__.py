@@ -1,0 +1,1 @@
+"""Queues of callers who wait for a person."""

@@ -1,0 +1,273 @@
+"""One queue: who waits, in which order, and which member is rung for whom. Sans-io; times are
+seconds since 1970, as several servers may share a queue.
+
+    caller     waits → is offered to members → is connected, and no longer in the queue
+               leaves: hangs up, waits for too long, is called back
+    member     free → rung for a caller → speaks → wraps up → free
+               declined or was not reached: rests for REST_S, and the caller is offered to others
+
+A server that has callers here renews them; those of one that has died keep their places for KEPT_S,
+in which they can come back at another server, and are offered to nobody meanwhile.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from heapq import heapify, heapreplace
+from typing import Any, Literal, Self
+
+Strategy = Literal["longest_idle", "round_robin", "all"]
+
+LEASE_S = 10.0
+"""Time in s after which a server that has not renewed its callers counts as dead."""
+KEPT_S = 180.0
+"""Time in s for which the places of its callers are kept."""
+REST_S = 15.0
+"""Time in s for which a member who has declined, or was not reached, is not rung."""
+MAX_HANDLED = 20
+"""Calls whose lengths make the waiting time that is announced; older ones do not count."""
+MIN_LEFT = 0.1
+"""Share of the usual length that a call is expected to last at least, however long it is now."""
+
+
+@dataclass
+class Ticket:
+    """The place of one caller."""
+
+    id: str
+    call: str
+    """Id of the call; of one who is to be called back, of the call that is over."""
+    caller: str
+    joined: float
+    priority: int = 0
+    server: str = ""
+    """Of which the call is."""
+    renewed: float = 0.0
+    offered: list[str] = field(default_factory=list)
+    """Members who are rung for it now."""
+    passed: dict[str, float] = field(default_factory=dict)
+    """Members who have passed it on, and when: others are tried first."""
+    agent: str = ""
+    """Name of the agent with whose voice a caller is called back."""
+    calls_back: bool = False
+    """Whether the caller has hung up, and is called back when it is its turn."""
+
+
+@dataclass
+class Member:
+    paused: bool = False
+    ticket: str = ""
+    """Caller for whom the member is rung, or with whom the member speaks; "": none."""
+    speaks: bool = False
+    since: float = 0.0
+    """When the state began: of one who is free, the end of the last call."""
+    rests_until: float = 0.0
+    """Until when nobody is offered: wrapping up, or resting."""
+    server: str = ""
+    renewed: float = 0.0
+
+    def is_free(self, now: float) -> bool:
+        return not self.paused and not self.ticket and now >= self.rests_until
+
+    def state(self, now: float) -> str:
+        """Return "speaking", "ringing", "paused", "wrap_up" or "ready"."""
+        if self.ticket:
+            return "speaking" if self.speaks else "ringing"
+        if self.paused:
+            return "paused"
+        return "wrap_up" if now < self.rests_until else "ready"
+
+
+class Queue:
+    """The state of one queue; `members` are those of the configuration."""
+
+    def __init__(self, members: Iterable[str], strategy: Strategy, wrap_up_s: float) -> None:
+        self.tickets: dict[str, Ticket] = {}
+        self.members = {address: Member() for address in members}
+        self.handled: list[float] = []
+        """Lengths in s of the last calls, with their wrapping up."""
+        self.last = ""
+        """The member whom a caller was offered last."""
+        self._strategy, self._wrap_up_s = strategy, wrap_up_s
+
+    # --- callers ---
+
+    @property
+    def order(self) -> list[Ticket]:
+        """Who waits, the first first."""
+        return sorted(self.tickets.values(), key=lambda t: (-t.priority, t.joined, t.id))
+
+    def join(self, ticket: Ticket, now: float) -> None:
+        """Somebody waits; with the id of a ticket that is there, in its place."""
+        before = self.tickets.get(ticket.id)
+        if before is not None:
+            self._withdraw(before, now)
+            ticket.joined, ticket.priority = before.joined, before.priority
+            ticket.passed = before.passed
+        ticket.renewed = now
+        self.tickets[ticket.id] = ticket
+
+    def leave(self, ticket_id: str, now: float) -> None:
+        """A caller waits no longer; members who are rung for it are free."""
+        if (ticket := self.tickets.pop(ticket_id, None)) is not None:
+            self._withdraw(ticket, now)
+
+    def position(self, ticket_id: str) -> int:
+        """Return the place of a caller, the first is 1; 0: it does not wait."""
+        ids = [ticket.id for ticket in self.order]
+        return ids.index(ticket_id) + 1 if ticket_id in ids else 0
+
+    def wait_s(self, position: int, now: float) -> float | None:
+        """Return for how long whoever has this place is going to wait: the members' calls last as
+        long as the last ones did. None: no call has ended, or nobody is there."""
+        there = [m for m in self.members.values() if not m.paused]
+        if not self.handled or not there:
+            return None
+        usual = sum(self.handled) / len(self.handled)
+        free_at = [self._free_at(member, usual, now) for member in there]
+        heapify(free_at)
+        for _ in range(position - 1):
+            heapreplace(free_at, free_at[0] + usual)
+        return max(0.0, free_at[0] - now)
+
+    def _free_at(self, member: Member, usual: float, now: float) -> float:
+        if member.speaks:
+            return max(member.since + usual, now + MIN_LEFT * usual)
+        return max(now, member.rests_until)
+
+    # --- servers ---
+
+    def renew(
+        self, server: str, tickets: Iterable[Ticket], speaking: Collection[str], now: float
+    ) -> None:
+        """A server still has these callers, whose places are made anew if they are lost, and calls
+        of these members. What servers had that have died is given up."""
+        for ticket in tickets:
+            there = self.tickets.setdefault(ticket.id, ticket)
+            there.server, there.renewed = server, now
+        for member in self.members.values():
+            if member.server == server and (not member.speaks or member.ticket in speaking):
+                member.renewed = now
+        for ticket in tuple(self.tickets.values()):
+            if now - ticket.renewed > KEPT_S and not ticket.calls_back:
+                self.leave(ticket.id, now)
+            elif now - ticket.renewed > LEASE_S:
+                self._withdraw(ticket, now)
+        for member in self.members.values():
+            if member.ticket and now - member.renewed > LEASE_S:
+                self._release(member, now)
+
+    def adopt(self, server: str, now: float) -> list[Ticket]:
+        """Return the callers to be called back whose server has died: this one does it now."""
+        found = [t for t in self.order if t.calls_back and now - t.renewed > LEASE_S]
+        for ticket in found:
+            ticket.server, ticket.renewed = server, now
+        return found
+
+    # --- members ---
+
+    def assign(self, now: float) -> None:
+        """Offer those who wait to members who are free, the first first."""
+        for ticket in self.order:
+            if ticket.offered or now - ticket.renewed > LEASE_S:
+                continue
+            free = [a for a, member in self.members.items() if member.is_free(now)]
+            if not free:
+                return
+            # In the order of the members those are first whom this caller has not met.
+            passed = [a for a in free if a in ticket.passed]
+            chosen = [a for a in free if a not in ticket.passed] or passed
+            for address in chosen if self._strategy == "all" else [self._choose(chosen)]:
+                ticket.offered.append(address)
+                self.last = address
+                self._occupy(self.members[address], ticket, now, speaks=False)
+
+    def accepted(self, ticket_id: str, address: str, now: float) -> bool:
+        """A member speaks with a caller from now on; return False if that one was not offered the
+        caller, as one who belongs to another server by now."""
+        ticket, member = self.tickets.get(ticket_id), self.members.get(address)
+        if ticket is None or member is None or address not in ticket.offered:
+            return False
+        del self.tickets[ticket_id]
+        ticket.offered.remove(address)
+        self._withdraw(ticket, now)
+        self._occupy(member, ticket, now, speaks=True)
+        return True
+
+    def passed(self, ticket_id: str, address: str, now: float) -> None:
+        """A member has declined a caller, or was not reached."""
+        ticket, member = self.tickets.get(ticket_id), self.members.get(address)
+        if ticket is not None and address in ticket.offered:
+            ticket.offered.remove(address)
+            ticket.passed[address] = now
+        if member is not None and member.ticket == ticket_id and not member.speaks:
+            self._release(member, now)
+            member.rests_until = now + REST_S
+
+    def released(self, address: str, ticket_id: str, now: float) -> None:
+        """The call of a member with a caller is over."""
+        member = self.members.get(address)
+        if member is None or member.ticket != ticket_id or not member.speaks:
+            return
+        self.handled = [*self.handled, now - member.since + self._wrap_up_s][-MAX_HANDLED:]
+        self._release(member, now)
+        member.rests_until = now + self._wrap_up_s
+
+    def pause(self, address: str, paused: bool) -> None:
+        """Whether a member is rung from now on. Raises KeyError."""
+        member = self.members[address]
+        member.paused = paused
+        if not paused:
+            member.rests_until = 0.0
+
+    def _choose(self, addresses: list[str]) -> str:
+        if self._strategy == "longest_idle":
+            return min(addresses, key=lambda a: self.members[a].since)
+        known = list(self.members)
+        start = known.index(self.last) + 1 if self.last in known else 0
+        return next(a for a in (*known[start:], *known[:start]) if a in addresses)
+
+    def _occupy(self, member: Member, ticket: Ticket, now: float, *, speaks: bool) -> None:
+        member.ticket, member.speaks, member.server = ticket.id, speaks, ticket.server
+        member.renewed = now
+        if speaks:
+            member.since = now
+
+    def _withdraw(self, ticket: Ticket, now: float) -> None:
+        """Free the members who are rung for a caller."""
+        for address in ticket.offered:
+            member = self.members.get(address)
+            if member is not None and member.ticket == ticket.id and not member.speaks:
+                member.ticket = ""
+        ticket.offered = []
+
+    def _release(self, member: Member, now: float) -> None:
+        if member.speaks:
+            member.since = now
+        member.ticket, member.speaks = "", False
+
+    # --- as it is kept ---
+
+    def dump(self) -> str:
+        """Return the state as JSON."""
+        state = {
+            "tickets": [asdict(ticket) for ticket in self.tickets.values()],
+            "members": {address: asdict(member) for address, member in self.members.items()},
+            "handled": self.handled,
+            "last": self.last,
+        }
+        return json.dumps(state, separators=(",", ":"))
+
+    def load(self, text: str | bytes) -> Self:
+        """Take a state that `dump` has returned over, of the members that are there now. Raises
+        ValueError for anything else."""
+        try:
+            state: Mapping[str, Any] = json.loads(text)
+            tickets = [Ticket(**one) for one in state["tickets"]]
+            members = {a: Member(**m) for a, m in state["members"].items()}
+            self.handled, self.last = [float(s) for s in state["handled"]], str(state["last"])
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"no state of a queue: {error!r}") from error
+        self.tickets = {ticket.id: ticket for ticket in tickets}
+        self.members = {address: members.get(address, Member()) for address in self.members}
+        return self

@@ -1,0 +1,51 @@
+"""GET /queues, GET /queues/{name} and POST /queues/{name}/members: who waits, and who is there."""
+
+import json
+
+from aiohttp import web
+
+from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.queues.queues_io import UnknownQueue
+
+WANTED = 'the body is {"member": "ADDRESS", "paused": true} or false'
+
+
+async def listed(request: web.Request) -> web.Response:
+    """GET /queues."""
+    queues = request.app[EDGE].queues
+    shown = [await queues.shown(name) for name in request.app[EDGE].config.queues]
+    return web.json_response({"queues": shown})
+
+
+async def shown(request: web.Request) -> web.Response:
+    """GET /queues/{name}."""
+    try:
+        return web.json_response(await request.app[EDGE].queues.shown(request.match_info["name"]))
+    except UnknownQueue as fault:
+        return error(404, fault.args[0])
+
+
+async def members_changed(request: web.Request) -> web.Response:
+    """POST /queues/{name}/members: a member is rung no more, or again."""
+    try:
+        body = json.loads(await request.read())
+    except ValueError:
+        return error(400, WANTED)
+    if not isinstance(body, dict) or body.keys() != {"member", "paused"}:
+        return error(400, WANTED)
+    if not isinstance(body["member"], str):
+        return error(400, f"member: is no text; {WANTED}")
+    if not isinstance(body["paused"], bool):
+        return error(400, f"paused: is neither true nor false; {WANTED}")
+    queues, name = request.app[EDGE].queues, request.match_info["name"]
+    try:
+        await queues.pause(name, body["member"], body["paused"])
+        return web.json_response(await queues.shown(name))
+    except UnknownQueue as fault:
+        return error(404, fault.args[0])
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    router.add_get("/queues", listed)
+    router.add_get("/queues/{name}", shown)
+    router.add_post("/queues/{name}/members", members_changed)

@@ -1,0 +1,303 @@
+"""One caller who waits in a queue: hears music and announcements, and is connected with a member.
+
+what happens                    the caller
+it is the caller's turn         hears music while members are rung and briefed
+a member accepts                is connected
+all pass the caller on          keeps the place, and is offered to others
+it takes too long, it is full   is transferred to `overflow`, or back with the agent
+presses the key                 hears that we call back; the place is kept
+hangs up                        is gone; members who are briefed are released
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from loguru import logger
+
+from offhook.media.end_reason import End
+from offhook.media.leg import LegError
+from offhook.media.pcm import SAMPLES_OUT, Pcm
+from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.events import Dtmf, TransferProgress, TransferState
+from offhook.pipeline.conversation.events import Event as CallEvent
+from offhook.pipeline.speech.errors import EngineError
+from offhook.web.config.queues import PREFIX
+from offhook.web.config.queues import Queue as QueueSettings
+from offhook.web.edge.queues.phrases import Phrase, announcement, phrase
+from offhook.web.edge.queues.queue import Queue, Ticket
+from offhook.web.edge.transfers.briefed import Event
+from offhook.web.edge.transfers.people_io import Briefing, Person
+from offhook.web.edge.transfers.phrases import Phrase as Farewell
+from offhook.web.edge.transfers.transfers_io import Transfers
+
+SPEAK_S = 10.0
+"""Time limit in s for an announcement to be synthesized; then it is left out."""
+FIRST_S = 1.0
+"""Time in s of music before the first announcement."""
+MAX_NEWS = 256
+"""News for one caller that may wait."""
+
+
+class WaitingSound(Iterator[Pcm]):
+    """Music, and announcements in its place."""
+
+    def __init__(self, music: Iterator[Pcm]) -> None:
+        self._music = music
+        self._spoken: deque[Pcm] = deque()
+
+    def __next__(self) -> Pcm:
+        return self._spoken.popleft() if self._spoken else next(self._music)
+
+    def speak(self, pcm: Pcm) -> None:
+        """Play a sound at 24 kHz before the music goes on."""
+        padded = np.concatenate((pcm, np.zeros(-len(pcm) % SAMPLES_OUT, np.int16)))
+        self._spoken.extend(padded.reshape(-1, SAMPLES_OUT))
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of announcements that are left."""
+        return len(self._spoken) / 50
+
+
+class Host(Protocol):
+    """The queues of an edge."""
+
+    transfers: Transfers
+
+    async def change(self, name: str, change: Callable[[Queue], Any]) -> Any: ...
+    def wake(self) -> None:
+        """Have the members assigned anew."""
+
+    def count(self, name: str, outcome: str, waited_s: float) -> None: ...
+    def connected(self, name: str, ticket: str, address: str) -> Callable[[], None]:
+        """A member speaks with a caller; returns what is called when that is over."""
+
+
+class _Leaves(Exception):
+    """The caller waits no longer: it takes too long."""
+
+
+class Waiting:
+    """Of one caller, from joining to the end of it."""
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        settings: QueueSettings,
+        call: Call,
+        briefing: Briefing,
+        ticket: Ticket,
+    ) -> None:
+        self.ticket = ticket
+        self._host, self._name, self._settings = host, name, settings
+        self._call, self._briefing = call, briefing
+        self._people: dict[str, Person] = {}
+        """Members who are rung or briefed now, by their addresses."""
+        self._news: asyncio.Queue[tuple[str, Event, str] | None] = asyncio.Queue(MAX_NEWS)
+        self._sound = WaitingSound(host.transfers.music.of(settings.music))
+        self._calls_back = False
+        self._announced_at = time.time() - settings.announce_seconds + FIRST_S
+
+    @property
+    def _language(self) -> str:
+        call = self._call
+        return call.language.speaking.language or call.engines.hearing.language or ""
+
+    def offer(self, addresses: list[str]) -> None:
+        """Ring these members, and nobody else."""
+        for address in [a for a in self._people if a not in addresses]:
+            self._release(address, Farewell.OTHER_CHOSEN)
+        for address in addresses:
+            if address not in self._people:
+                report = partial(self._note, address)
+                person = Person(address, self._settings, self._briefing, report)
+                self._people[address] = person
+                self._emit("ringing", person)
+                self._host.transfers.people.ring(person)
+
+    def _note(self, address: str, event: Event, reason: str) -> None:
+        if not self._news.full():
+            self._news.put_nowait((address, event, reason))
+
+    async def run(self) -> None:
+        """Return once the caller is connected. Raises LegError if that is not to be."""
+        leg, settings = self._call.leg, self._settings
+        self._emit("requested")
+        leaving = asyncio.create_task(leg.until_closed(), name=f"caller {leg.call_id}")
+        leaving.add_done_callback(lambda _: self._news.put_nowait(None))
+        self._call.listeners.append(self._listen)
+        outcome = "abandoned"
+        try:
+            with leg.playing(self._sound):
+                await self._wait()
+            outcome = "answered"
+        except _Leaves:
+            outcome = "too_long"
+        except LegError:
+            outcome = "callback" if self._calls_back else "abandoned"
+            raise
+        finally:
+            self._call.listeners.remove(self._listen)
+            leaving.cancel()
+            self._host.count(self._name, outcome, time.time() - self.ticket.joined)
+            for address in tuple(self._people):
+                self._release(address, Farewell.CALLER_GONE)
+            if outcome == "abandoned":
+                self._emit("canceled", reason="the caller hung up")
+        if outcome == "too_long":
+            self._emit("failed", reason="it took too long")
+            await overflow(self._call, settings.overflow)
+
+    def _listen(self, event: CallEvent) -> None:
+        key = self._settings.callback_key
+        if isinstance(event, Dtmf) and key and event.digit == key and self._briefing.number:
+            self._calls_back = True
+            self._news.put_nowait(None)
+
+    async def _wait(self) -> None:
+        leg, settings = self._call.leg, self._settings
+        until = time.time() + settings.max_wait_seconds
+        while True:
+            due = [until]
+            if settings.announce_seconds:
+                due.append(self._announced_at + settings.announce_seconds)
+            try:
+                async with asyncio.timeout(max(0.0, min(due) - time.time())):
+                    news = await self._news.get()
+            except TimeoutError:
+                if time.time() >= until:
+                    raise _Leaves from None
+                self._announced_at = time.time()
+                await self._announce()
+                continue
+            if leg.closed is not None:
+                raise LegError("the call has ended")
+            if self._calls_back:
+                await self._call_back()
+            elif news is not None and await self._follow(*news):
+                return
+
+    async def _follow(self, address: str, event: Event, reason: str) -> bool:
+        """Follow what becomes of a member; return whether the caller is connected."""
+        person = self._people.get(address)
+        if person is None:
+            return False
+        if event is Event.ANSWERED:
+            self._emit("briefing", person)
+            return False
+        if event is Event.ACCEPTED and await self._connect(address, person):
+            return True
+        words = {Event.DECLINED: Farewell.DECLINED, Event.UNDECIDED: Farewell.UNDECIDED}
+        self._emit("rejected", person, reason or event.name.lower().replace("_", " "))
+        self._release(address, words.get(event))
+        await self._host.change(
+            self._name, lambda queue: queue.passed(self.ticket.id, address, time.time())
+        )
+        self._host.wake()
+        return False
+
+    async def _connect(self, address: str, person: Person) -> bool:
+        def accept(queue: Queue) -> bool:
+            return queue.accepted(self.ticket.id, address, time.time())
+
+        call = person.conversation
+        if call is None or call.leg.closed is not None or self._call.leg.closed is not None:
+            return False
+        if not await self._host.change(self._name, accept):
+            return False
+        self._emit("accepted", person)
+        over = self._host.connected(self._name, self.ticket.id, address)
+        try:
+            await call.transfer(self._call.leg.call_id, by=_at_once)
+        except LegError:
+            over()
+            return False
+        del self._people[address]
+        for other in tuple(self._people):
+            self._release(other, Farewell.OTHER_CHOSEN)
+        self._call.leg.place = ""
+        self._emit("bridged", person)
+
+        def on_over() -> None:
+            self._emit("completed")
+            over()
+
+        self._host.transfers.connect(self._call, person, on_over)
+        return True
+
+    def _release(self, address: str, words: Farewell | None) -> None:
+        if (person := self._people.pop(address, None)) is not None:
+            self._host.transfers.people.release(person, words)
+
+    # --- what the caller hears ---
+
+    async def _announce(self) -> None:
+        def place(queue: Queue) -> tuple[int, float | None]:
+            position = queue.position(self.ticket.id)
+            return position, queue.wait_s(position, time.time())
+
+        position, wait_s = await self._host.change(self._name, place)
+        key = self._settings.callback_key if self._briefing.number else ""
+        if position:
+            await self._speak(announcement(position, wait_s, key, self._language))
+
+    async def _call_back(self) -> None:
+        """Say goodbye to a caller who keeps the place, and hang up. Raises LegError."""
+        await self._speak(phrase(Phrase.NOTED, self._language))
+        while self._sound.left_s and self._call.leg.closed is None:
+            await asyncio.sleep(0.1)
+        self._call.leg.place = ""
+        self._emit("canceled", reason="is called back")
+        await self._call.leg.hang_up(End.AGENT_HUNG_UP)
+        raise LegError("the caller is called back")
+
+    @property
+    def calls_back(self) -> bool:
+        """Whether the caller has asked to be called back."""
+        return self._calls_back
+
+    async def _speak(self, text: str) -> None:
+        """Have a text spoken over the music; a voice that fails is passed over."""
+        stream = self._call.engines.synthesizer.open(self._call.language.speaking)
+        pieces: list[Pcm] = []
+        with suppress(TimeoutError):
+            try:
+                async with asyncio.timeout(SPEAK_S):
+                    stream.write(text)
+                    stream.end()
+                    pieces = [speech.pcm async for speech in stream]
+            except EngineError as error:
+                logger.warning("{}: not announced: {}", self._call.leg.call_id, error)
+        stream.cancel()
+        if pieces:
+            self._sound.speak(np.concatenate(pieces))
+
+    def _emit(self, state: TransferState, person: Person | None = None, reason: str = "") -> None:
+        placed = None if person is None else person.placed
+        self._call.emit(
+            TransferProgress(
+                *(self._call.leg.heard_ms, PREFIX + self._name, state),
+                address="" if person is None else person.address,
+                reason=reason,
+                called="" if placed is None else placed.call_id,
+            )
+        )
+
+
+async def _at_once() -> None:
+    """The line is to be bridged: there is nothing to wait for."""
+
+
+async def overflow(call: Call, target: str) -> None:
+    """Transfer a caller who cannot wait. Raises LegError: the caller is back with the agent."""
+    if not target:
+        raise LegError("nobody is free, and the caller need not wait any longer")
+    to = call.leg.destinations.get(target)
+    await (call.leg.transfer(target) if to is None else to())
