@@ -70,7 +70,7 @@ class Pairs:
                 leg.playout.flush()
                 self._clock.add(leg)
                 connected.callback(self._clock.remove, leg)
-            connected.callback(Bridge(*legs).close)
+            connected.callback(Bridge(legs[0], legs[1]).close)
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 if pair.leaving is not None and _leg(pair.leaving).closed is not None:

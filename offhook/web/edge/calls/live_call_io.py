@@ -279,7 +279,7 @@ class LiveCall:
         host, leg = self._host, self.leg
         settings = host.config.recording.model_copy(update={"enabled": recorded})
         recording = self._recording = CallRecording(
-            leg, host.records, settings, AgentSettings(), goes_on=True
+            leg, host.records, settings, AgentSettings(), {}, goes_on=True
         )
         recording.begin()
         name = self._agent or DEFAULT

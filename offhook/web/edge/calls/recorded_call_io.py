@@ -72,7 +72,7 @@ class RecordedCall(LiveCall):
         always = agent.model_copy(update={"record": "always"})
         # Nobody would hear a notice.
         recording = self._recording = CallRecording(
-            leg, host.records, host.config.recording, always, goes_on=True
+            leg, host.records, host.config.recording, always, {}, goes_on=True
         )
         recording.follow(self.report)
         minutes = host.config.server.max_call_minutes
