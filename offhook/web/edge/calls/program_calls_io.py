@@ -23,6 +23,7 @@ from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.rooms.rooms_io import Rooms
+from offhook.web.http.access import AccessPolicy
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.incoming import DECLINED, IncomingState
