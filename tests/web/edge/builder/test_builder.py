@@ -131,7 +131,7 @@ async def test_the_operator_sees_requests_and_functions_and_no_key(edge: Edge) -
         (called,) = of_type(page, "llm-function-call-in-progress")
         assert (called["function_name"], called["arguments"]) == ("end_call", {})
         (stopped,) = of_type(page, "llm-function-call-stopped")
-        assert stopped["result"] == {"status": "the call ends after your last words"}
+        assert stopped["result"] == {"status": "the call has ended"}
 
 
 async def test_a_caller_sees_none_of_it(edge: Edge) -> None:
