@@ -46,6 +46,7 @@ from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
 from offhook.web.config.reading.names import misread_names
 from offhook.web.config.reading.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.config.records import Records
+from offhook.web.config.rooms import Rooms
 from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
@@ -91,6 +92,8 @@ class Config(Section):
     """Carriers that deliver calls as media streams."""
     speech: Speech = Speech()
     realtime: Realtime = Realtime()
+    rooms: Rooms = Rooms()
+    """Calls with several members: supervisors who listen, colleagues, conferences."""
     recording: Recording = Recording()
     records: Records = Records()
     s3: S3 = S3()

@@ -20,6 +20,7 @@ from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.carriers.carriers_io import Carriers
+from offhook.web.edge.rooms.rooms_io import Rooms
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.incoming import DECLINED, IncomingState
@@ -45,6 +46,7 @@ class Calls(Protocol):
     sip: SipEndpoint | None
     carriers: Carriers | None
     realtime: RealtimeCalls
+    rooms: Rooms
     agents: CallAgents
 
     @property
@@ -82,6 +84,8 @@ class ProgramCalls:
     ) -> Decision | None:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
+        if self._edge.rooms.expects(call.call_id):
+            return None
         agents = self._edge.agents
         agent = agents.called(agents.on_duty(call.agent, call.info))
         if agent.of_kind.answers:
