@@ -37,6 +37,7 @@ COMPARING = {
     "nemotron": "recognition.nemotron",
     "opus_modes": "media.opus_modes",
     "phone_lines": "media.phone_lines",
+    "rooms": "media.rooms",
     "pocket": "voices.pocket",
     "realtime": "realtime.realtime",
     "realtime_agent": "calls.realtime_agent",

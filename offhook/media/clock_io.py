@@ -17,7 +17,6 @@ from loguru import logger
 
 from offhook.media.end_reason import End
 from offhook.media.lateness import RecentLateness
-from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS
 
 PHASES = 2
@@ -50,13 +49,31 @@ class PacketSource(Protocol):
         """Hand the packets that have arrived to their legs, with the time at which they did."""
 
 
+class Ticked(Protocol):
+    """What the clock ticks: a leg, or a room in place of its members' legs; see `Leg`."""
+
+    call_id: str
+
+    def begin_tick(self) -> None: ...
+
+    def unread_since(self, at: float | None) -> None: ...
+
+    def receive_tick(self, now: float) -> None: ...
+
+    def send_tick(self, now: float) -> None: ...
+
+    def send_ahead(self, now: float) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
 class PacketClock:
     """Ticks every leg each 20 ms. `now` returns monotonic seconds. The event loop's time would not
     do: uvloop rounds it to whole milliseconds, too coarse for jitter and for the next tick."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._phases: list[list[Leg]] = [[] for _ in range(PHASES)]
+        self._phases: list[list[Ticked]] = [[] for _ in range(PHASES)]
         self._due = 0.0
         self._phase = 0
         self._handle: asyncio.Handle | None = None
@@ -74,7 +91,7 @@ class PacketClock:
         self._sources.append(source)
         source.follow(self._handle is not None)
 
-    def add(self, leg: Leg) -> None:
+    def add(self, leg: Ticked) -> None:
         """Tick this leg from the next phase on. The clock runs while it has legs."""
         min(self._phases, key=len).append(leg)
         if self._handle is None:
@@ -83,7 +100,14 @@ class PacketClock:
             for source in self._sources:
                 source.follow(True)
 
-    def remove(self, leg: Leg) -> None:
+    def replace(self, one: Ticked, other: Ticked) -> None:
+        """Tick another in the place of one, in the same phase; if that is not ticked, do
+        nothing."""
+        for phase in self._phases:
+            if one in phase:
+                phase[phase.index(one)] = other
+
+    def remove(self, leg: Ticked) -> None:
         for phase in self._phases:
             if leg in phase:
                 phase.remove(leg)
@@ -121,7 +145,7 @@ class PacketClock:
         rank = ceil(percentile / 100 * (len(lateness) - 1))
         return float(np.partition(lateness, rank)[rank]) * 1000
 
-    def _tick(self, legs: list[Leg], due: float, now: float) -> None:
+    def _tick(self, legs: list[Ticked], due: float, now: float) -> None:
         # Three passes, not one per leg: running the same code for many legs in a row keeps the CPU
         # caches warm, which saves a fifth of the time for a hundred legs.
         for leg in tuple(legs):
@@ -147,7 +171,7 @@ class PacketClock:
             except Exception:
                 logger.exception("a packet failed")
 
-    def _fail(self, leg: Leg) -> None:
+    def _fail(self, leg: Ticked) -> None:
         """Drop a leg that raised, so that its failure does not stop the packets of the others."""
         logger.exception("{}: leg failed", leg.call_id)
         self.remove(leg)

@@ -178,6 +178,9 @@ class _Digits:
 class Leg(ABC):
     """One caller's leg: audio in and out, DTMF, messages, hold, transfer and hang-up."""
 
+    place = ""
+    """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
+
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
         self.info = CallInfo()
@@ -188,10 +191,13 @@ class Leg(ABC):
         self.answered_by = ""
         """Name of the agent that has answered, whoever was called; "" for the default."""
         self.playout = Playout()
+        """What the call's agent says."""
+        self.mixed = False
+        """Whether a room mixes what is sent; see `use_mix`."""
         self.answer_status = AnswerStatus()
         """Of a call that we place: whether it is a person."""
         self.ticks = 0
-        self._heard: Pcm = _NOTHING
+        self.sound_in: Pcm = _NOTHING
         """The audio received in this tick."""
         self._background: Iterator[Pcm] | None = None
         """See `playing`."""
@@ -223,8 +229,6 @@ class Leg(ABC):
         self.destinations: Mapping[str, Callable[[], Awaitable[None]]] = {}
         """What connects the far end here with people whom the configuration names, by that name.
         Each raises LegError, and the call then continues."""
-        self.place = ""
-        """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
         self._tones: DtmfDetector | None = None
         self._digits = _Digits()
         self._unread = _UnreadMessages()
@@ -260,7 +264,7 @@ class Leg(ABC):
         """First half of a tick: receive 20 ms. Called only by the packet clock, with the time at
         which the tick was due: audio moves on by 20 ms a tick, however late the ticks are."""
         heard = self._receive(now)
-        self._heard = heard if self._tones is None else self._tones.process(heard)
+        self.sound_in = heard if self._tones is None else self._tones.process(heard)
 
     def send_tick(self, now: float) -> None:
         """Second half of a tick: send 20 ms, unless that was sent ahead. Called only by the packet
@@ -272,7 +276,27 @@ class Leg(ABC):
             self._send(said, now)
         self.ticks += 1
         for listener in tuple(self._listeners):
-            listener(self._heard, said, now)
+            listener(self.sound_in, said, now)
+
+    def use_mix(self, mixed: bool) -> None:
+        """From now on a room ticks this leg, with `send_mixed`; False: no longer."""
+        self.mixed = mixed
+
+    def send_mixed(self, mix: Pcm | None, heard: Pcm, said: Pcm | None, now: float) -> None:
+        """Second half of a tick in a room: send its mix, 480 samples, or nothing. Listeners get
+        what the agent hears and says there. Called only by the room."""
+        if self._sent_ahead:
+            self._sent_ahead.popleft()
+        else:
+            if mix is None and self._background is not None:
+                mix = next(self._background)
+            self._send_mix(mix, now)
+        self.ticks += 1
+        for listener in tuple(self._listeners):
+            listener(heard, said, now)
+
+    def _send_mix(self, mix: Pcm | None, now: float) -> None:
+        self._send(mix, now)
 
     def send_ahead(self, now: float) -> None:  # noqa: B027 -- some legs always send ahead
         """Send now what one of the next ticks would. Called only by the packet clock."""

@@ -356,7 +356,7 @@ def _talk(
             line.playout.write(np.frombuffer(chance.randbytes(2 * samples), np.int16))
         if number % every == 0:
             line.tick(now)
-            assert len(line._heard) == 320
+            assert len(line.sound_in) == 320
 
 
 def run(packets: int, seed: int) -> Counter[str]:

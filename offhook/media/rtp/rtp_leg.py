@@ -231,6 +231,10 @@ class RtpLeg(Leg):
             return None
         if not self._dtmf_queue.busy:
             return super()._next_packet()
+        return self._next_key()
+
+    def _next_key(self) -> Pcm | None:
+        """Return 20 ms of the digits that are sent: their tone, or None if they are events."""
         key = self._dtmf_queue.tick()
         if self._format.events_out is not None:
             self._digit = key
@@ -238,6 +242,12 @@ class RtpLeg(Leg):
         return None if key is None else dtmf(key)
 
     # --- ticks ---
+
+    def _send_mix(self, mix: Pcm | None, now: float) -> None:
+        """What is said in a room waits for nothing: it is not heard over digits, nor on hold."""
+        if self._opened and self.sending and self._dtmf_queue.busy:
+            mix = self._next_key()
+        self._send(mix if self.sending else None, now)
 
     def _receive(self, now: float) -> Pcm:
         if not self._opened:

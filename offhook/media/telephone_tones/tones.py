@@ -87,7 +87,7 @@ def _sines(levels: dict[int, float], samples: int) -> Pcm:
 
 
 @cache
-def _repetition(cadence: Cadence) -> Pcm:
+def sound_of(cadence: Cadence) -> Pcm:
     """One repetition of a cadence."""
     segments = []
     for segment in cadence:
@@ -99,7 +99,7 @@ def _repetition(cadence: Cadence) -> Pcm:
 
 def play(cadence: Cadence) -> Iterator[Pcm]:
     """Yield the tone from its beginning, 20 ms (480 samples) at a time, without end."""
-    return repeat(_repetition(cadence))
+    return repeat(sound_of(cadence))
 
 
 def repeat(sound: Pcm) -> Iterator[Pcm]:

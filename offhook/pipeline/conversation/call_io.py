@@ -112,7 +112,7 @@ class Call(TransportListener, CallPipelineListener):
         self._transferred = False
         tasks = self._tasks = TaskSet()
         """Tasks that nothing awaits, such as those speaking a sentence."""
-        self._absence = Absence(
+        self.absence = Absence(
             leg, tasks, self.emit, lambda away: self.hearing.agent.set_away(away)
         )
         self.language = FollowedLanguage(leg, self.emit, self.on_pause)
@@ -173,7 +173,7 @@ class Call(TransportListener, CallPipelineListener):
     @property
     def away(self) -> bool:
         """Whether the caller is on hold or being transferred."""
-        return bool(self._absence)
+        return bool(self.absence)
 
     # --- what the agent may do with the line ---
 
@@ -186,7 +186,7 @@ class Call(TransportListener, CallPipelineListener):
         """Wait until the agent's speech so far was played; return whether its current reply had any
         words. A Pipecat tool waiting here is cancelled by an interruption; returns at once while
         the caller is on hold."""
-        if not self._absence.on_hold:
+        if not self.absence.on_hold:
             frame = HeardFrame()
             await self._agent.processor.push_frame(frame)
             await frame.heard.wait()
@@ -219,8 +219,7 @@ class Call(TransportListener, CallPipelineListener):
         await self._announcements.say(text, occasion, instead=instead)
 
     async def end_with_a_word(self) -> None:
-        """Announce that the server ends the call, in place of current speech. Does nothing while
-        the caller is on hold or being transferred."""
+        """Announce to a caller who is there that the server ends the call, in place of speech."""
         if not self.away:
             await self.say(self.sentence(Occasion.CLOSING), instead=True)
 
@@ -246,7 +245,7 @@ class Call(TransportListener, CallPipelineListener):
         """Transfer the caller to `target`, or connect the line with `by`, and end the agent's part.
         Raises LegError if that fails; the conversation then continues."""
         output = self._transport.output()
-        await self._absence.transfer(target, output.hand_over, self._end_transferred, by)
+        await self.absence.transfer(target, output.hand_over, self._end_transferred, by)
 
     def _end_transferred(self, target: str) -> None:
         self._transferred = True
@@ -295,11 +294,11 @@ class Call(TransportListener, CallPipelineListener):
 
     async def hold(self) -> None:
         """Put the caller on hold for at most HOLD_S. Raises LegError."""
-        await self._absence.hold()
+        await self.absence.hold()
 
     async def resume(self) -> None:
         """Resume a caller on hold. Raises LegError."""
-        await self._absence.resume()
+        await self.absence.resume()
 
     def gather(self, terms: GatherOptions) -> None:
         """Set how the caller's next keys form a turn."""
@@ -308,10 +307,11 @@ class Call(TransportListener, CallPipelineListener):
     # --- keys, and hold by the far end ---
 
     def on_key(self, key: str) -> None:
-        self.hearing.press(key)
+        if not self.absence.aside:
+            self.hearing.press(key)
 
     def on_held(self, held: bool) -> None:
-        self._absence.set_held(held)
+        self.absence.set_held(held)
 
     # --- life ---
 
@@ -395,7 +395,7 @@ class Call(TransportListener, CallPipelineListener):
 
     async def _settle(self) -> None:
         """Finish or cancel the background tasks of the agent's part."""
-        await self._absence.settle()
+        await self.absence.settle()
         await self._tasks.close()
         self._transport.listener = TransportListener()
 

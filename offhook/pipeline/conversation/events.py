@@ -373,6 +373,61 @@ class CallTransferred:
 
 
 @dataclass(frozen=True)
+class MemberJoined:
+    """Somebody else has come into the call: hears it, and may be heard."""
+
+    at_ms: int
+    member: str
+    """The member's name in the room of the call."""
+    role: str
+    """"speak", "listen", or "whisper:" and the name of the member who alone hears it."""
+    member_call: str
+    """Id of the member's own call."""
+    number: str = ""
+    """Number of a phone, or address of a browser."""
+
+
+@dataclass(frozen=True)
+class MemberChanged:
+    """What a member may do in the call has changed."""
+
+    at_ms: int
+    member: str
+    role: str
+    muted: bool
+    on_hold: bool
+
+
+@dataclass(frozen=True)
+class MemberLeft:
+    at_ms: int
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class AgentLeft:
+    """People have taken the call over: the agent neither hears nor speaks until AgentReturned."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class AgentReturned:
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class AgentInstructed:
+    """The operator has written to the agent."""
+
+    at_ms: int
+    text: str
+    spoken: bool
+    """Whether the agent says it as it stands; otherwise its model knows it from now on."""
+
+
+@dataclass(frozen=True)
 class CallEnded:
     at_ms: int
     reason: EndReason
@@ -414,5 +469,11 @@ Event = (
     | TransferProgress
     | TransferFailed
     | CallTransferred
+    | MemberJoined
+    | MemberChanged
+    | MemberLeft
+    | AgentLeft
+    | AgentReturned
+    | AgentInstructed
     | CallEnded
 )

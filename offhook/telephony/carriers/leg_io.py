@@ -223,7 +223,19 @@ class CarrierLeg(Leg):
             self._send_due_digit()
         if now >= self._in.window.due:
             self._in.window.measure(self._in.receiver.stats, now)
-        self._out.tick(self._background, now)
+        if self.mixed:
+            self._out.send_now(said, now)
+        else:
+            self._out.tick(self._background, now)
+
+    def use_mix(self, mixed: bool) -> None:
+        """What was sent ahead is cleared: in the room it is played again."""
+        if self._out is not None and mixed:
+            self._out.cut()
+            self._out.end_background()
+        elif self._out is not None:
+            self._out.restart()
+        super().use_mix(mixed)
 
     @contextlib.contextmanager
     def playing(self, sound: Iterator[Pcm]) -> Iterator[None]:
@@ -240,7 +252,7 @@ class CarrierLeg(Leg):
 
     def _cut(self) -> None:
         """Clear what was sent ahead: the playout was paused or flushed."""
-        if self._out is not None:
+        if self._out is not None and not self.mixed:
             self._out.cut()
 
     # --- DTMF ---

@@ -21,6 +21,7 @@ from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.config.hours import on_duty
 from offhook.web.config.plugins import check_agents
+from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.http.logs import WORDS, brief, for_log
 from offhook.web.http.logs import kind as kind_of_event
 from offhook.web.tools.agent_tools_io import AgentTools, StandIns
@@ -36,6 +37,7 @@ class CallAgents:
         self._config = config
         self._shared = Shared()
         self._tools = AgentTools()
+        self.probes = AgentProbes(config())
 
     async def start(self) -> None:
         """Reads documents and connects to MCP servers, and waits for them for a while."""
@@ -166,6 +168,7 @@ class CallAgents:
 
     async def close(self) -> None:
         """Closes the connections to models and tools."""
+        await self.probes.close()
         await self._tools.close()
         await self._shared.close()
 

@@ -22,7 +22,7 @@ from offhook.web.config.agents import DEFAULT
 from offhook.web.edge import history_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, error
-from offhook.web.edge.phones import DialRequestError, EndedCall, by_sip, parse_dial
+from offhook.web.edge.phones import DialRequest, DialRequestError, EndedCall, by_sip, parse_dial
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.tools.recording_io import ACTIONS, RecordingAction, change_recording
 
@@ -46,22 +46,27 @@ async def place(request: web.Request) -> web.Response:
     """POST /calls."""
     edge = request.app[EDGE]
     if edge.config.sip is None and edge.carriers is None:
-        raise NoPhones
+        raise NoPhones  # whatever the body says
     asked = parse_dial(await request.read())
     if asked.machine_detection == "message" and not asked.message:
         agent = edge.agents.find(asked.agent or DEFAULT)
         if agent is not None and not agent.message:
             raise DialRequestError("message: what is to be left on a machine? The agent has none")
-    call: SipCall | CarrierCall
-    if asked.carrier:
-        call = await edge.dial_by_carrier(asked)
-    elif edge.config.sip is None:
-        raise DialRequestError("carrier: which one is to place the call?")
-    else:
-        call = edge.dial(by_sip(asked, edge.config.sip.ring_seconds))
+    call = await dial(edge, asked)
     headers = {"Location": f"/calls/{call.call_id}"}
     answer = {"call_id": call.call_id, "state": call.state}
     return web.json_response(answer, status=201, headers=headers)
+
+
+async def dial(edge: Edge, asked: DialRequest) -> SipCall | CarrierCall:
+    """Calls somebody. Raises NoPhones, Busy, DialRequestError and DialError."""
+    if edge.config.sip is None and edge.carriers is None:
+        raise NoPhones
+    if asked.carrier:
+        return await edge.dial_by_carrier(asked)
+    if edge.config.sip is None:
+        raise DialRequestError("carrier: which one is to place the call?")
+    return edge.dial(by_sip(asked, edge.config.sip.ring_seconds))
 
 
 async def listed(request: web.Request) -> web.Response:
@@ -69,7 +74,8 @@ async def listed(request: web.Request) -> web.Response:
     if request.query:
         return await history_io.found(request)
     edge = request.app[EDGE]
-    calls = [described(found(edge, call_id), call_id) for call_id in edge.call_ids()]
+    ids = [*edge.call_ids(), *edge.rooms.conferences.call_ids]
+    calls = [described(found(edge, call_id), call_id) for call_id in ids]
     return web.json_response({"calls": calls})
 
 
@@ -90,6 +96,12 @@ async def hung_up(request: web.Request) -> web.Response:
     call_id = request.match_info["call"]
     edge = request.app[EDGE]
     call = found(edge, call_id)
+    await end_call(edge, call)
+    return web.json_response(described(call, call_id))
+
+
+async def end_call(edge: Edge, call: AnyCall) -> None:
+    """Hangs a call up by request."""
     if isinstance(call, SipCall):
         await call.hang_up(HANG_UP_REASON)
     elif isinstance(call, CarrierCall):
@@ -97,7 +109,6 @@ async def hung_up(request: web.Request) -> web.Response:
         await edge.carriers.calls.hang_up(call, HANG_UP_REASON)
     elif isinstance(call, Leg):
         call.close(HANG_UP_REASON)
-    return web.json_response(described(call, call_id))
 
 
 async def recording_changed(request: web.Request) -> web.Response:
@@ -139,7 +150,7 @@ def found(edge: Edge, call_id: str) -> AnyCall:
         and (carried := edge.carriers.calls.by_id.get(call_id)) is not None
     ):
         return carried
-    if (leg := edge.browsers.find(call_id)) is not None:
+    if (leg := edge.browsers.find(call_id) or edge.rooms.conferences.find(call_id)) is not None:
         return leg
     raise UnknownCall(call_id)
 

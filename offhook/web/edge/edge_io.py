@@ -26,7 +26,6 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.admission_io import CallAdmission
-from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.calls import tracing_io
 from offhook.web.edge.calls.browser_calls_io import BrowserCalls
@@ -43,6 +42,7 @@ from offhook.web.edge.refusals import Busy, NoPhones, Reason
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
+from offhook.web.edge.rooms.rooms_io import Rooms
 from offhook.web.edge.transfers.transfers_io import Transfers
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.loop_io import collect_between_packets, freeze_loaded_objects
@@ -95,6 +95,7 @@ class Edge:
         """Carriers' streams, if configured."""
         self.browsers = BrowserCalls(self)
         self.whip = WhipCalls(self)
+        self.rooms = Rooms(self.clock, self.calls, lambda: self.config.rooms)
         self.metrics = Metrics(
             lambda: [leg.statistics() for leg in self.legs],
             self.clock.lateness_ms,
@@ -115,7 +116,6 @@ class Edge:
         )
         self.speech: SpeechServer | None = None
         """The speech API on the same engines, if enabled and available."""
-        self.probes = AgentProbes(config)
         self.realtime = RealtimeCalls(
             config.server.max_call_minutes * 60, lambda: self.config.realtime.mcp_servers
         )
@@ -173,7 +173,7 @@ class Edge:
         self._tasks.spawn(
             collect_between_packets(self.clock.send_ahead, in_progress), "garbage collection"
         )
-        self.probes.start()
+        self.agents.probes.start()
         self.engines.start_auto()
         self.ready = not self.engines.awaits_workers
         if not self.ready:
@@ -235,12 +235,11 @@ class Edge:
         await asyncio.gather(*running(self.calls, self.calls), return_exceptions=True)
         await self.whip.close()
         await self.queues.close()
-        for part in (self.recovery, self.resumption, self.sip, self.carriers):
+        for part in (self.rooms, self.recovery, self.resumption, self.sip, self.carriers):
             if part is not None:
                 await part.close()
         await self.agents.close()
         await self.browsers.close()
-        await self.probes.close()
         await self.programs.incoming.close()
         await self._tasks.close()
         if self.speech is not None:
@@ -394,6 +393,7 @@ class Edge:
 
     def record(self, record: CallRecord) -> None:
         """Records a phone or carrier call that has ended."""
+        self.rooms.forget(record.call_id, record.end_reason)
         self.forget(record.call_id)
         if self.recovery is not None:
             self.recovery.forget(record.call_id)

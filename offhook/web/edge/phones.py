@@ -71,13 +71,18 @@ class DialRequest(BaseModel):
         return headers
 
 
+def faults_of(error: ValidationError) -> str:
+    """Returns what is wrong with a body, with the names of its fields."""
+    faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    return "; ".join(fault.removeprefix(": ") for fault in faults)
+
+
 def parse_dial(body: bytes) -> DialRequest:
     """Parses the body. Raises DialRequestError."""
     try:
         asked = DialRequest.model_validate_json(body)
     except ValidationError as error:
-        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise DialRequestError("; ".join(f.removeprefix(": ") for f in faults)) from error
+        raise DialRequestError(faults_of(error)) from error
     if asked.carrier and (asked.trunk or asked.headers or asked.caller_name):
         raise DialRequestError("trunk, headers and caller_name are of SIP, not of a carrier")
     if asked.message and asked.machine_detection != "message":

@@ -128,7 +128,7 @@ def use(edge: Edge, read: Config) -> None:
     if edge.carriers is not None:
         use_carriers()
     edge.config = new
-    edge.probes.use(new)
+    edge.agents.probes.use(new)
     edge.queues.reload()
     if edge.bot is None:
         edge.agents.use(new)

@@ -47,6 +47,9 @@ from offhook.web.edge.queues import routes_io as queue_routes
 from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
+from offhook.web.edge.rooms import routes_io as room_routes
+from offhook.web.edge.rooms.requests import RoomError
+from offhook.web.edge.rooms.rooms_io import UnknownMember
 from offhook.web.http.access import (
     Refusal,
     Token,
@@ -121,6 +124,10 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(404, "unknown session")
     except calls_io.UnknownCall:
         return error(404, "unknown call_id")
+    except UnknownMember:
+        return error(404, "unknown member")
+    except RoomError as fault:
+        return error(409, str(fault))
     except history_io.NoRecords as fault:
         return error(409 if str(fault) == history_io.NOT_KEPT else 503, str(fault))
     except NoPhones:
@@ -203,7 +210,7 @@ async def accepted(request: web.Request) -> web.Response:
 
 def readiness(edge: Edge) -> dict[str, Any]:
     """Returns the body of GET /readyz."""
-    gone = edge.probes.gone
+    gone = edge.agents.probes.gone
     down = edge.sip.lookup.trunks_down() if edge.sip is not None else []
     ready = edge.ready and not edge.draining and not gone and not down
     state: dict[str, Any] = {"ready": ready, "calls": len(edge.lines)}
@@ -244,6 +251,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     live_events_io.add_routes(app.router)
     history_io.add_routes(app.router)  # before /calls/{call}
     calls_io.add_routes(app.router)
+    room_routes.add_routes(app.router)
     carrier_routes.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)

@@ -33,6 +33,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
 from offhook.web.edge.refusals import RETRY_AFTER_S
+from offhook.web.edge.rooms import routes_io as room_routes
 from offhook.web.http import health_io
 from offhook.web.http.access_io import (
     FORWARDED_FOR,
@@ -151,7 +152,7 @@ class Siblings:
             return await self._to_holder(request.match_info["pc_id"], request, handler)
         if wanted is server_io.accepted:
             return await self._to_all(request, handler)
-        if wanted in calls_io.OF_CALLS:
+        if wanted in calls_io.OF_CALLS or wanted in room_routes.HANDLERS:
             return await self._about_calls(request, handler)
         if wanted in carrier_routes.OF_CARRIERS:
             return await self._of_carrier(request, handler)

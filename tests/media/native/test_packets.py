@@ -137,7 +137,7 @@ def tick(pair: Twins[Line], now: float) -> None:
         line.begin_tick()
         line.receive_tick(now)
         line.send_tick(now)
-        heard.append(line._heard)
+        heard.append(line.sound_in)
 
     pair.do(one)
     assert heard[0].dtype == heard[1].dtype

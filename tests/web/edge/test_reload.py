@@ -171,13 +171,13 @@ async def test_an_agent_that_has_gone_is_stood_in_for(edge: Edge, written: list[
 async def test_probes_are_of_the_agents_of_now(edge: Edge) -> None:
     nowhere = Agent(kind="openai", base_url="http://127.0.0.1:9/v1", model="m", ready_probe=True)
     use(edge, CONFIG.model_copy(update={"agents": {"sales": nowhere}}))
-    [before] = edge.probes._probes
+    [before] = edge.agents.probes._probes
     before.why = "it is gone"
     use(edge, CONFIG.model_copy(update={"agents": {"sales": nowhere, "desk": nowhere}}))
-    assert edge.probes.gone == ["sales"]  # still, while the new one is not known to be
+    assert edge.agents.probes.gone == ["sales"]  # still, while the new one is not known to be
     use(edge, CONFIG)
-    assert edge.probes.gone == []
-    await until(lambda: not edge.probes._tasks)
+    assert edge.agents.probes.gone == []
+    await until(lambda: not edge.agents.probes._tasks)
 
 
 CALLS_OUT = {"carriers": [{"provider": "twilio", "secret": "s", "public_url": "https://v.ex"}]}

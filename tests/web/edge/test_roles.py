@@ -53,6 +53,11 @@ TABLE = {
     ("GET", "/calls/{call}/scenario"): Use.READ,
     ("GET", "/calls/{call}/recording"): Use.OPERATE,
     ("POST", "/calls/{call}/recording"): Use.OPERATE,
+    ("GET", "/calls/{call}/members"): Use.READ,
+    ("POST", "/calls/{call}/members"): Use.OPERATE,
+    ("PATCH", "/calls/{call}/members/{member}"): Use.OPERATE,
+    ("DELETE", "/calls/{call}/members/{member}"): Use.OPERATE,
+    ("POST", "/calls/{call}/agent"): Use.OPERATE,
     ("GET", "/trunks"): Use.READ,
     ("GET", "/engines"): Use.READ,
     ("POST", "/engines"): Use.OPERATE,
@@ -80,6 +85,7 @@ def routes_of(app: aiohttp.web.Application) -> dict[tuple[str, str], str]:
             continue
         method = "GET" if route.method == "HEAD" else route.method
         asked = path.replace("{call}", "nobody").replace("{name}", "console.js")
+        asked = asked.replace("{member}", "nobody")
         found[method, path] = asked
     return found
 
@@ -96,7 +102,7 @@ async def check(
     async with aiohttp.ClientSession(headers=headers) as http:
         for (method, row), use in TABLE.items():
             for asked in ("GET", "HEAD") if method == "GET" else (method,):
-                body = {} if method == "POST" else None
+                body = {} if method in ("POST", "PATCH") else None
                 async with http.request(asked, url + paths[method, row], json=body) as response:
                     admitted = response.status not in REFUSED
                 assert admitted == (use in may), f"{asked} {row}: {response.status}"
@@ -152,7 +158,9 @@ async def test_a_session_without_an_origin_changes_nothing(server: str, edge: Ed
     async with aiohttp.ClientSession(headers=headers) as http:
         for (method, row), use in TABLE.items():
             async with http.request(
-                method, server + paths[method, row], json={} if method == "POST" else None
+                method,
+                server + paths[method, row],
+                json={} if method in ("POST", "PATCH") else None,
             ) as response:
                 changes = method not in SAFE and use is not Use.SIGN_IN
                 assert (response.status == 401) == changes, f"{method} {row}: {response.status}"

@@ -8,7 +8,14 @@ from loguru import logger
 
 from offhook.media.leg import Leg, LegError
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.conversation.events import CallHeld, CallResumed, Event, TransferFailed
+from offhook.pipeline.conversation.events import (
+    AgentLeft,
+    AgentReturned,
+    CallHeld,
+    CallResumed,
+    Event,
+    TransferFailed,
+)
 
 HOLD_S = 120
 """Maximum seconds an agent can keep a caller on hold before the call is resumed."""
@@ -17,8 +24,9 @@ TRANSFER_ENDS_S = 1
 
 Connect = Callable[[], Awaitable[None]]
 """Connects the caller with somebody. Raises LegError."""
-Reason = Literal["held", "on hold", "being transferred"]
-"""Why the caller is away: on hold by the far end, on hold by the agent, or being transferred."""
+Reason = Literal["held", "on hold", "being transferred", "taken over"]
+"""Why the caller is away: on hold by the far end, on hold by the agent, being transferred, or with
+people who have taken the call over."""
 
 
 class Absence:
@@ -84,6 +92,23 @@ class Absence:
             self._hold_limit = None
         self._return("on hold")
         self._emit(CallResumed(self._leg.heard_ms, "agent"))
+
+    @property
+    def aside(self) -> bool:
+        """Whether people have taken the call over."""
+        return "taken over" in self._reasons
+
+    def stand_aside(self) -> None:
+        """People go on without the agent, until `come_back`."""
+        if not self.aside:
+            self._leave("taken over")
+            self._emit(AgentLeft(self._leg.heard_ms))
+
+    def come_back(self) -> None:
+        """The agent goes on with the caller, if people had taken the call over."""
+        if self.aside:
+            self._return("taken over")
+            self._emit(AgentReturned(self._leg.heard_ms))
 
     async def transfer(
         self,

@@ -23,13 +23,16 @@ from offhook.media.codecs.codec import Encoder
 from offhook.media.codecs.g711 import PcmaEncoder, PcmuEncoder
 from offhook.media.codecs.l16 import L16Encoder
 from offhook.media.codecs.opus import OpusEncoder, OpusSettings
-from offhook.media.pcm import RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
 from offhook.media.playout import Playout, PlayoutState
 from offhook.telephony.carriers.streams.far_buffer import FarBuffer
 from offhook.telephony.carriers.streams.stream import CarrierStream, Format, Message
 
 MARK_SAMPLES = RATE_OUT * 100 // 1000
 """Audio between two marks, 100 ms."""
+MAX_NOW_S = 0.1
+"""Seconds of what others say at this moment that may wait at the far end: after a stall several
+packets leave at once, and all later ones would wait behind them."""
 TAIL_SAMPLES = RATE_OUT * 40 // 1000
 """An incomplete last message is sent only 40 ms before it is due: more audio may be written until
 then, and its padding would cut that off."""
@@ -77,6 +80,10 @@ class SoundOut:
         """What the far end has of the background and has not played, 20 ms each."""
         self._marked_position = 0
         """Position of the last mark."""
+        self._said_now: list[Pcm] = []
+        """What was given to `send_now` and is less than a message."""
+        self._plays_until = 0.0
+        """Until when the far end plays what was sent so, if it has lost no time."""
         self._flowing = False
         """The far end has audio it has not played."""
 
@@ -125,6 +132,26 @@ class SoundOut:
             self._send_background(background)
         if self._silence and sent == self.packets_sent and not self._far_end_is_playing(now):
             self._send(self._silence)
+
+    def send_now(self, sound: Pcm | None, now: float) -> None:
+        """Send 20 ms that others say at this moment, or nothing: no part of the playout. What would
+        make the far end fall behind them is discarded."""
+        if self.congested:
+            return
+        if sound is None:
+            self._said_now.clear()
+            if self._silence and now >= self._plays_until:
+                self._send(self._silence)
+            return
+        plays_until = max(self._plays_until, now) + PACKET_MS / 1000
+        if plays_until - now > MAX_NOW_S:
+            return
+        self._plays_until = plays_until
+        self._said_now.append(sound)
+        if len(self._said_now) * SAMPLES_OUT >= self._packet:
+            self._send_sound(np.concatenate(self._said_now))
+            self._said_now.clear()
+            self.packets_sent += 1
 
     def _send_background(self, background: Iterator[Pcm]) -> None:
         """Send as far ahead as speech is, but not through the playout: nobody speaks."""
@@ -204,6 +231,11 @@ class SoundOut:
         elif not self._playout.queued:
             self.position = self._playout.sent
             self._flowing = False
+
+    def restart(self) -> None:
+        """The playout is sent again, from where it is."""
+        self.position = self._marked_position = self._playout.sent
+        self._flowing = False
 
     def _clear(self) -> None:
         self._send(self._stream.clear())

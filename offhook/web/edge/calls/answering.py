@@ -2,7 +2,6 @@
 
 from loguru import logger
 
-from offhook.pipeline.conversation.agents.kinds.agent_kind import OF_A_MODEL
 from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.call_io import Call
 from offhook.web.config.agents import Agent as AgentSettings
@@ -21,6 +20,5 @@ def answer_policy(agent: AgentSettings, call: Call, agents: CallAgents) -> Answe
     if mode == "message" and not message:
         logger.warning("{}: there is no message to be left on a machine", call.leg.call_id)
         mode = "detect"
-    has_model = bool(OF_A_MODEL & kind.keys)
-    on_machine = fill(agent.on_machine) if has_model else ""
-    return AnswerPolicy(mode, message, on_machine, fill(agent.on_screening), has_model)
+    on_machine = fill(agent.on_machine) if kind.has_model else ""
+    return AnswerPolicy(mode, message, on_machine, fill(agent.on_screening), kind.has_model)

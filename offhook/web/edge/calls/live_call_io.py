@@ -3,9 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,9 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End
 from offhook.media.leg import Leg
+from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
+from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE
 from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
@@ -47,6 +50,8 @@ from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
+from offhook.web.edge.rooms.conferences_io import ConferenceLeg, is_noted
+from offhook.web.edge.rooms.rooms_io import Rooms, Seat
 from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -56,6 +61,9 @@ from offhook.web.workers.engines.engines_io import open_synthesizer
 
 QUIET_EVENTS = ("caller_partial", "speech_started", "dtmf", "tokens_used")
 """Events that are logged at DEBUG."""
+
+MEMBER = "(member)"
+"""In the place of an agent's name, of a call that is a member of another one."""
 
 Direct = Callable[[Call, Agent], Agent]
 """Puts a call under the direction of a program: returns the call's agent with a `direction`."""
@@ -84,9 +92,18 @@ class Host(Protocol):
     realtime: RealtimeCalls
     resumption: Resumption | None
     recovery: Recovery | None
+    rooms: Rooms
     records: CallRecords
     queues: Queues
     calls: dict[str, "LiveCall"]
+
+    def new_id(self) -> str: ...
+
+    def hold(self, leg: Leg, agent: str = "") -> "LiveCall":
+        """Takes a line for a call."""
+
+    def begin(self, call: "LiveCall") -> "asyncio.Task[None]":
+        """Starts a call that holds a line."""
 
     def forget(self, call_id: str) -> None:
         """Drops what waits for a call that is over."""
@@ -127,7 +144,7 @@ class LiveCall:
         self._body = body
         self._handoffs: Handoffs | None = None
         self._past = Past(returned, Occasion.NOT_TRANSFERRED) if returned is not None else None
-        self._has_started = False
+        self.has_started = False
         """Whether CallStarted was emitted, so that CallEnded must be too."""
         self._recording: CallRecording | None = None
         self._kept: KeptCall | None = None
@@ -166,6 +183,13 @@ class LiveCall:
     def infer(self) -> Infer | None:
         """What answers outside the conversation; None if the agent is no language model."""
         return None if self._handoffs is None else self._handoffs.infer
+
+    @property
+    def has_chat_model(self) -> bool:
+        """Whether its agent is a language model that reads messages."""
+        settings = self._settings_of(self._agent)
+        kind = None if settings is None else settings.of_kind
+        return kind is not None and kind.has_model and not kind.own_voice
 
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""
@@ -207,6 +231,7 @@ class LiveCall:
         async with AsyncExitStack() as ends:
             ends.callback(self.discard)
             ends.callback(host.forget, self.id)
+            ends.callback(host.rooms.forget, self.id)
             ends.push_async_callback(host.realtime.close, self.id)  # before it would be dropped
             ends.push_async_callback(leg.hang_up, End.SERVER_FAILED)
             try:
@@ -215,16 +240,57 @@ class LiveCall:
                     return
                 host.clock.add(leg)
                 ends.callback(host.clock.remove, leg)
+                ends.callback(host.rooms.leave, self)
+                if host.rooms.expects(self.id):
+                    await self._attend()
+                    return
                 if (settings := await self._answering()) is None:
                     return
                 if host.bot is not None:
                     await self._run_bot(host.bot)
+                elif settings.kind == CONFERENCE.name and not is_noted(leg, settings):
+                    await self._enter_conference(settings)
                 else:
                     await self.converse(settings)
             except Exception:
                 logger.exception("{}: the call failed", self.id)
-                if not self._has_started:
+                if not self.has_started:
                     host.metrics.count_call_end(End.SERVER_FAILED)
+
+    async def _attend(self) -> None:
+        """Is a member of another call, which is recorded if that is."""
+        self._agent = MEMBER
+        wanted: Wanted = "always" if self._host.rooms.is_recorded(self.id) else "never"
+        await self._run_without_agent(self._host.rooms.attend(self), wanted)
+
+    async def _enter_conference(self, agent: AgentSettings) -> None:
+        """Comes into the conference with this agent, or begins to be it."""
+        host, leg, name = self._host, self.leg, self._agent or DEFAULT
+        if isinstance(leg, ConferenceLeg):
+            wanted = agent.record or host.config.recording.enabled
+            await self._run_without_agent(leg.until_closed(), wanted)
+            return
+        engines = host.agents.engines(agent, host.engines.of_new_calls())
+        if room := await host.rooms.conferences.enter(host, leg, name, agent, engines):
+            host.rooms.expect(self.id, Seat(room, self.id, "speak", "", False, leg.info.caller))
+            await self._attend()
+
+    async def _run_without_agent(self, until: Awaitable[object], recorded: Wanted) -> None:
+        """Keeps a call that has no conversation of its own."""
+        host, leg = self._host, self.leg
+        settings = host.config.recording.model_copy(update={"enabled": recorded})
+        recording = self._recording = CallRecording(
+            leg, host.records, settings, AgentSettings(), goes_on=True
+        )
+        recording.begin()
+        name = self._agent or DEFAULT
+        self.report(CallStarted(leg.heard_ms, name, "", "", **as_dict(leg.info)))
+        try:
+            await until
+        finally:
+            reason = leg.closed or End.OTHER_END_HUNG_UP
+            self.report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
+            recording.close()
 
     async def _answering(self) -> AgentSettings | None:
         """Returns the agent that answers; None if a program has refused the call."""
@@ -334,7 +400,7 @@ class LiveCall:
             call.opening.watch_answer(call, call.engines.turn_detection.vad, policy)
         call.listeners.append(self.report)
         if leg.place:
-            call.listeners.append(self._wait_again)
+            call.listeners.append(partial(_wait_again, host, call))
         for observe in self.observers:
             observe(call)
         if host.resumption is not None and self.direct is None:
@@ -342,11 +408,6 @@ class LiveCall:
             if host.recovery is not None:
                 host.recovery.watch(leg, call)
         return call
-
-    def _wait_again(self, event: Event) -> None:
-        """Has a caller who has waited in a queue at another server wait here."""
-        if isinstance(event, CallStarted) and isinstance(self.conversation, Call):
-            self._host.queues.go_on(self.conversation)
 
     def _make_agent(self, settings: AgentSettings, handoffs: Handoffs, call: Call) -> Agent:
         if self.direct is not None:  # the program decides what the call is about
@@ -365,7 +426,7 @@ class LiveCall:
         """Reports an event to metrics, the log, the caller's page and the trace."""
         self._host.metrics.record(event)
         if isinstance(event, CallStarted):
-            self._has_started = True
+            self.has_started = True
             self._kept = self._host.records.kept_call(self.leg, self._recording)
         elif isinstance(event, TokensUsed):
             self._add_tokens(event)
@@ -408,6 +469,12 @@ class LiveCall:
             line = line.bind(a_minute=kind(event))
         level = "DEBUG" if kind(event) in QUIET_EVENTS else "INFO"
         line.log(level, "{}: {} {}", self.id, kind(event), brief(fields))
+
+
+def _wait_again(host: Host, call: Call, event: Event) -> None:
+    """Has a caller who has waited in a queue at another server wait here."""
+    if isinstance(event, CallStarted):
+        host.queues.go_on(call)
 
 
 async def _spoken(text: str) -> Pcm:

@@ -22,6 +22,7 @@ from offhook.web.config.config import Config
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.queues.queues_io import Queues
+from offhook.web.edge.rooms.rooms_io import Rooms
 from offhook.web.http.access import AccessPolicy
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -48,6 +49,7 @@ class Calls(Protocol):
     sip: SipEndpoint | None
     carriers: Carriers | None
     realtime: RealtimeCalls
+    rooms: Rooms
     agents: CallAgents
     queues: Queues
 
@@ -96,7 +98,8 @@ class ProgramCalls:
     ) -> Decision | None:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
-        if self._edge.queues.transfers.people.find(call.call_id) is not None:
+        called = self._edge.queues.transfers.people.find(call.call_id) is not None
+        if called or self._edge.rooms.expects(call.call_id):
             return None
         agents = self._edge.agents
         agent = agents.called(agents.on_duty(call.agent, call.info))

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from offhook.pipeline.conversation.agents.kinds.agent_kind import OF_A_MODEL
 from offhook.pipeline.speech.errors import EngineError
 from offhook.web.config.agents import DEFAULT, Agent
 from offhook.web.config.config import Config
@@ -52,7 +51,7 @@ def described(agent: Agent, tools: Sequence[str]) -> dict[str, Any]:
         kind, fault = agent.of_kind, ""
     except EngineError as error:
         kind, fault = None, str(error)
-    has_model = kind is not None and bool(OF_A_MODEL & kind.keys)
+    has_model = kind is not None and kind.has_model
     built_in = [name for name in OWN if name != "transfer_call" or agent.transfers]
     return {
         "kind": agent.kind,

@@ -50,7 +50,7 @@ async def agents(request: web.Request) -> web.Response:
             return error(400, str(fault))
         sums = await _sums(request, start)
     states = agent_states(
-        edge.config, sums, edge.agents.faults(), edge.probes.gone, edge.agents.tools
+        edge.config, sums, edge.agents.faults(), edge.agents.probes.gone, edge.agents.tools
     )
     return web.json_response({**states, "is_bot": edge.bot is not None})
 

@@ -151,7 +151,7 @@ class Pair:
             line.leg.begin_tick()
             line.leg.receive_tick(self.now)
             line.leg.send_tick(self.now)
-            heard.append(line.leg._heard)
+            heard.append(line.leg.sound_in)
 
         self.twins.do(one)
         np.testing.assert_array_equal(*heard)

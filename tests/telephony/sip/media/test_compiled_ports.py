@@ -201,7 +201,7 @@ class Lines:
         def one(edge: Edge) -> list[list[int]]:
             for leg in edge.legs:
                 leg.tick(self.now)
-            return [leg._heard.tolist() for leg in edge.legs]
+            return [leg.sound_in.tolist() for leg in edge.legs]
 
         python, compiled = self.twins.do(one)
         assert compiled == python

@@ -413,7 +413,7 @@ def put_on_speaker(leg, level, delay_ms):
     room, up, take = Room(level, delay_ms, seed=1), Resampler(RATE_IN, RATE_OUT), leg._take
 
     def microphone():
-        sound = room.returns(up.process(leg._heard).astype(float))
+        sound = room.returns(up.process(leg.sound_in).astype(float))
         said = take()
         return (sound if said is None else sound + said).clip(-32768, 32767).astype(np.int16)
 

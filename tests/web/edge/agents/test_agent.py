@@ -280,25 +280,25 @@ async def test_readyz_says_when_the_model_is_gone(
 ) -> None:
     monkeypatch.setattr(agent_probe_io, "PROBE_S", 0.02)
     monkeypatch.setattr(agent_probe_io, "RETRY_S", 0.02)
-    usual = edge.probes
+    usual = edge.agents.probes
     async with model_server() as server:
         agent = Agent(kind="openai", base_url=server.url, model="stub", ready_probe=True)
-        edge.probes = AgentProbes(CONFIG.model_copy(update={"agent": agent}))
+        edge.agents.probes = AgentProbes(CONFIG.model_copy(update={"agent": agent}))
         async with TestClient(TestServer(application(edge))) as client:
             response = await client.get("/readyz")
             assert response.status == 503
             assert (await response.json())["agents_without_model"] == ["agent"]
-            edge.probes.start()
-            await until(lambda: not edge.probes.gone)
+            edge.agents.probes.start()
+            await until(lambda: not edge.agents.probes.gone)
             assert (await client.get("/readyz")).status == 200
             for refusal in (refuses(404, "no such model"), refuses(401, "no such key")):
                 well, server.answer = server.answer, refusal
-                await until(lambda: edge.probes.gone)
+                await until(lambda: edge.agents.probes.gone)
                 assert (await client.get("/readyz")).status == 503
                 server.answer = well
-                await until(lambda: not edge.probes.gone)
-        await edge.probes.close()
-    edge.probes = usual
+                await until(lambda: not edge.agents.probes.gone)
+        await edge.agents.probes.close()
+    edge.agents.probes = usual
 
 
 @pytest.mark.parametrize("is_operators", [True, False])

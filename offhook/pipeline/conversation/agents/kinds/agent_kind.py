@@ -127,6 +127,11 @@ class AgentKind:
         """Whether it has agents; otherwise a program decides who answers."""
         return bool(self.makes)
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model that calls functions answers."""
+        return bool(OF_A_MODEL & self.keys)
+
     def stands_in_for(self, other: "AgentKind") -> bool:
         """Returns whether its agents can answer in the place of one of another kind. One with a
         voice of its own has no place in the pipeline of another one."""

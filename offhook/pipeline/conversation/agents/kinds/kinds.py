@@ -10,6 +10,7 @@ from typing import Any
 
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
 from offhook.pipeline.conversation.agents.kinds.announcement import ANNOUNCEMENT
+from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE
 from offhook.pipeline.conversation.agents.kinds.frontdesk import FRONTDESK
 from offhook.pipeline.conversation.agents.kinds.openai import OPENAI
 from offhook.pipeline.conversation.agents.kinds.realtime import REALTIME
@@ -20,7 +21,10 @@ from offhook.pipeline.speech.entry_points import path_of
 from offhook.pipeline.speech.errors import EngineError
 
 GROUP = "offhook.agents"
-OURS = {kind.name: kind for kind in (FRONTDESK, OPENAI, REALTIME, SILENT, WEBHOOK, ANNOUNCEMENT)}
+OURS = {
+    kind.name: kind
+    for kind in (FRONTDESK, OPENAI, REALTIME, SILENT, WEBHOOK, ANNOUNCEMENT, CONFERENCE)
+}
 """By name; the first is the usual one."""
 
 

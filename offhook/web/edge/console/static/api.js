@@ -35,6 +35,11 @@ export const numbers = (query) => ask(`calls/numbers?${new URLSearchParams(query
 export const hangUp = (id) => send("DELETE", `calls/${encodeURIComponent(id)}`, {});
 export const forget = (id) => send("POST", "calls/forget", { call_id: id });
 const ofCall = (id, what) => `calls/${encodeURIComponent(id)}/${what}`;
+export const members = (id) => ask(ofCall(id, "members"));
+export const join = (id, fields) => send("POST", ofCall(id, "members"), fields);
+export const changeMember = (id, name, fields) => send("PATCH", ofCall(id, `members/${encodeURIComponent(name)}`), fields);
+export const dismiss = (id, name) => send("DELETE", ofCall(id, `members/${encodeURIComponent(name)}`), {});
+export const toAgent = (id, fields) => send("POST", ofCall(id, "agent"), fields);
 export const recording = (id) => ofCall(id, "recording");
 
 /** What is wrong with the recording of a call that is over; "" if nothing is. */

@@ -6,6 +6,7 @@ import { axis, lengthOf } from "./axis.js";
 import { empty, make, say } from "./dom.js";
 import { lastSearch } from "./history.js";
 import { soundOf, storyOf } from "./story.js";
+import { supervision } from "./supervise.js";
 import { waveform } from "./waveform.js";
 import { clock, count, lasted, milliseconds, money, parties, time, wayIn } from "./words.js";
 
@@ -26,8 +27,9 @@ export async function showCall(main, rest, signal, who) {
   }
   const story = make("ol", { className: "story" });
   const player = playerOf(known, who);
+  const joins = known.state === "live" && who === "admin" ? supervision(id, signal) : "";
   main.replaceChildren(
-    back, make("h1", { dir: "auto" }, parties(known)),
+    back, make("h1", { dir: "auto" }, parties(known)), joins,
     facts(known), ...analysisOf(known, player.seek), player.row, player.element, quality(known), ...details(known),
     make("h2", {}, "What was said and done"), story, actions(known, who, player));
   let shown = -1;
@@ -40,7 +42,10 @@ export async function showCall(main, rest, signal, who) {
       story.replaceChildren(...storyOf(events, player.seek));
       if (!shown) story.append(make("li", { className: "soft" }, known.forgotten ? "The words of this call have been deleted." : "Nothing was said."));
     }
-    if (known.state !== "live") break;
+    if (known.state !== "live") {
+      if (joins) joins.remove();
+      break;
+    }
     await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
     if (signal.aborted) return;
     known = await get(id);

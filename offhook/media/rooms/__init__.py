@@ -1,0 +1,1 @@
+"""Rooms: calls with several members, each of whom hears all others that speak."""

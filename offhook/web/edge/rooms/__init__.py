@@ -1,0 +1,1 @@
+"""The rooms of an edge: calls with several members, and the operator among them."""
