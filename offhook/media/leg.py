@@ -179,6 +179,9 @@ class _Digits:
 class Leg(ABC):
     """One caller's leg: audio in and out, DTMF, messages, hold, transfer and hang-up."""
 
+    place = ""
+    """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
+
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
         self.info = CallInfo()
@@ -227,8 +230,6 @@ class Leg(ABC):
         self.destinations: Mapping[str, Callable[[], Awaitable[None]]] = {}
         """What connects the far end here with people whom the configuration names, by that name.
         Each raises LegError, and the call then continues."""
-        self.place = ""
-        """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
         self._tones: DtmfDetector | None = None
         self._digits = _Digits()
         self._unread = _UnreadMessages()

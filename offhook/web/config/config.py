@@ -41,8 +41,9 @@ from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
+from offhook.web.config.people.queues import PREFIX, Queue
+from offhook.web.config.people.transfers import BriefedTransfer, faults_of_ringing
 from offhook.web.config.programs import Realtime, Speech
-from offhook.web.config.queues import PREFIX, Queue
 from offhook.web.config.reading.environment import overrides
 from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
 from offhook.web.config.reading.names import misread_names
@@ -53,7 +54,6 @@ from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
 from offhook.web.config.smtp import Smtp
-from offhook.web.config.transfers import BriefedTransfer, faults_of_ringing
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope
 from offhook.web.http.logs import Log as Log
 from offhook.web.records.webhooks import Receiver

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from offhook.web.config.config import Config
-from offhook.web.config.queues import Queue
-from offhook.web.config.transfers import BriefedTransfer, split_extension
+from offhook.web.config.people.queues import Queue
+from offhook.web.config.people.transfers import BriefedTransfer, split_extension
 
 TRUNK = {"name": "pbx", "server": "127.0.0.1"}
 SALES = {"to": ["+4930123456"]}

@@ -14,8 +14,8 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.kinds.announcement_io import Announcing
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import Config
-from offhook.web.config.queues import PREFIX
-from offhook.web.config.queues import Queue as QueueSettings
+from offhook.web.config.people.queues import PREFIX
+from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.edge.queues.phrases import Phrase, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.queues.store_io import LocalOrders, Orders, RedisOrders

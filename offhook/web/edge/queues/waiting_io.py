@@ -27,8 +27,8 @@ from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import Dtmf, TransferProgress, TransferState
 from offhook.pipeline.conversation.events import Event as CallEvent
 from offhook.pipeline.speech.errors import EngineError
-from offhook.web.config.queues import PREFIX
-from offhook.web.config.queues import Queue as QueueSettings
+from offhook.web.config.people.queues import PREFIX
+from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.edge.queues.phrases import Phrase, announcement, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.transfers.briefed import Event

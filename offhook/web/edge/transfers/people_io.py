@@ -18,7 +18,7 @@ from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Config
-from offhook.web.config.transfers import Ringing, host_of, split_extension
+from offhook.web.config.people.transfers import Ringing, host_of, split_extension
 from offhook.web.edge.phones import DialRequest
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.transfers.briefed import Event

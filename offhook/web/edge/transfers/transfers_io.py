@@ -17,7 +17,7 @@ from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE
 from offhook.pipeline.conversation.summary_io import summary_of
 from offhook.web.config.agents import DEFAULT
 from offhook.web.config.config import Config
-from offhook.web.config.transfers import BriefedTransfer as TransferSettings
+from offhook.web.config.people.transfers import BriefedTransfer as TransferSettings
 from offhook.web.edge.transfers.briefed import Action, BriefedTransfer, Event
 from offhook.web.edge.transfers.music_io import Music
 from offhook.web.edge.transfers.people_io import Briefing, People, Person, Phones

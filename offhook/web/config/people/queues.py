@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from offhook.web.config.people.transfers import MAX_PEOPLE, Person, Ringing
 from offhook.web.config.targets import checked_target
-from offhook.web.config.transfers import MAX_PEOPLE, Person, Ringing
 
 PREFIX = "queue:"
 """With which the name of a queue begins where a call is transferred to it."""
