@@ -179,6 +179,8 @@ class _Digits:
 class Leg(ABC):
     """One caller's leg: audio in and out, DTMF, messages, hold, transfer and hang-up."""
 
+    mixed = False
+    """Whether a room mixes what is sent; see `use_mix`."""
     place = ""
     """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
 
@@ -193,8 +195,6 @@ class Leg(ABC):
         """Name of the agent that has answered, whoever was called; "" for the default."""
         self.playout = Playout()
         """What the call's agent says."""
-        self.mixed = False
-        """Whether a room mixes what is sent; see `use_mix`."""
         self.answer_status = AnswerStatus()
         """Of a call that we place: whether it is a person."""
         self.ticks = 0

@@ -34,13 +34,13 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
-from offhook.web.config.callers import Callers
 from offhook.web.config.engines import Asr, Engines, Tts, TurnTaking
 from offhook.web.config.flows import Flow
 from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
+from offhook.web.config.people.callers import Callers
 from offhook.web.config.people.queues import PREFIX, Queue
 from offhook.web.config.people.transfers import BriefedTransfer, faults_of_ringing
 from offhook.web.config.programs import Realtime, Speech

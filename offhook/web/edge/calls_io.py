@@ -20,10 +20,10 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.web.config.agents import DEFAULT
 from offhook.web.edge import history_io
-from offhook.web.edge.calls.placing_io import place_call
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, error
-from offhook.web.edge.phones import CallOptions, DialRequestError, EndedCall, parse_dial
+from offhook.web.edge.placing.placing_io import place_call
+from offhook.web.edge.placing.requests import CallOptions, DialRequestError, EndedCall, parse_dial
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.tools.recording_io import ACTIONS, RecordingAction, change_recording
 

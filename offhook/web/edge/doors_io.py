@@ -14,7 +14,7 @@ from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.carriers.calls_io import Host as CarrierHost
 from offhook.web.edge.carriers.carriers_io import Carriers
-from offhook.web.edge.phones import callers_allowed, is_risky
+from offhook.web.edge.placing.requests import callers_allowed, is_risky
 from offhook.web.edge.route_conditions import RouteConditions
 from offhook.web.http.metrics import Metrics
 from offhook.web.speech_api.server_io import SpeechServer

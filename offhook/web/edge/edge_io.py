@@ -40,7 +40,7 @@ from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.calls.whip_calls_io import WhipCalls
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.doors_io import open_carriers, open_phones, open_speech_api
-from offhook.web.edge.phones import DialRequest
+from offhook.web.edge.placing.requests import DialRequest
 from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.refusals import Busy, NoPhones, Reason
 from offhook.web.edge.resume.recovery_io import Recovery

@@ -16,7 +16,7 @@ from offhook.web.config.reading.faults import faults_of
 from offhook.web.config.server import Server
 from offhook.web.edge.builder.changes import changes
 from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_realtime
-from offhook.web.edge.phones import fault_of_doors
+from offhook.web.edge.placing.requests import fault_of_doors
 from offhook.web.workers.engines.abilities_io import check_engines
 
 RELOADED = (

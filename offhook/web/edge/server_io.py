@@ -45,7 +45,7 @@ from offhook.web.edge.console import console_io, live_events_io, states_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.page import page_io
-from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
+from offhook.web.edge.placing.requests import DialRequestError, fault_of_doors, operator_access
 from offhook.web.edge.queues import routes_io as queue_routes
 from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones

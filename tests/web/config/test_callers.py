@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from offhook.web.config.callers import MAX_PATTERNS, Callers, plain
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.config.hours import Hours
+from offhook.web.config.people.callers import MAX_PATTERNS, Callers, plain
 from offhook.web.edge.route_conditions import RouteConditions
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "UTC")

@@ -15,7 +15,7 @@ from offhook.telephony.sip.trunks.extension import Extension
 from offhook.telephony.sip.trunks.routes import Route
 from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
-from offhook.web.edge.phones import callers_allowed, is_risky
+from offhook.web.edge.placing.requests import callers_allowed, is_risky
 from tests.support.ports import free_port
 from tests.web.edge.phones import configured, served
 

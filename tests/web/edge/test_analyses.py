@@ -18,8 +18,8 @@ from offhook.media.end_reason import End
 from offhook.web.app.cli.analyze_io import analyze, in_words
 from offhook.web.app.cli.calls_io import exported, story
 from offhook.web.config.config import Config, load
-from offhook.web.edge.calls.analyst_io import Analyst
-from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.edge.calls.store_queues.analyst_io import Analyst
+from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
 from offhook.web.edge.edge_io import Edge
 from offhook.web.records.analyses import LEASE_S, SETTLES_S, WaitingCall
 from offhook.web.records.search import Search
@@ -306,8 +306,8 @@ PROCESS = """
 import asyncio, sys
 from pathlib import Path
 from offhook.web.config.config import load
-from offhook.web.edge.calls.analyst_io import Analyst
-from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.edge.calls.store_queues.analyst_io import Analyst
+from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
 

@@ -20,8 +20,8 @@ from offhook.media.sealing.keyring import new_key
 from offhook.telephony.sip.trunks import registration
 from offhook.web.app.cli.main import main
 from offhook.web.config.agents import Agent
-from offhook.web.edge.calls import outbox_io, queue_io
 from offhook.web.edge.calls.records_io import CallRecords
+from offhook.web.edge.calls.store_queues import outbox_io, queue_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.webhook_signature import signed_headers

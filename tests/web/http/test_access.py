@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.config.server import Server
-from offhook.web.edge.phones import fault_of_doors, operator_access, outbound_routes
+from offhook.web.edge.placing.requests import fault_of_doors, operator_access, outbound_routes
 from offhook.web.http.access import (
     MAX_TOKEN_S,
     SCOPES,

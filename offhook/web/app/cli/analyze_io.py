@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from offhook.web.config.config import Config
-from offhook.web.edge.calls.analyst_io import Analyst
+from offhook.web.edge.calls.store_queues.analyst_io import Analyst
 from offhook.web.records.analyses import AT_ONCE
 from offhook.web.records.store import CallStore
 

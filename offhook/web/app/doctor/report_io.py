@@ -44,7 +44,7 @@ from offhook.web.config.engines import Asr, Tts
 from offhook.web.config.language_models.chat_model import ChatModel
 from offhook.web.config.plugins import check_agents
 from offhook.web.config.records import Records
-from offhook.web.edge.phones import fault_of_doors, operator_access
+from offhook.web.edge.placing.requests import fault_of_doors, operator_access
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.tools.agent_tools_io import AgentTools
 from offhook.web.workers.engines.abilities_io import fault_on_phones, faults_of, faults_of_agents

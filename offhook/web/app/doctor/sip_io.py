@@ -38,7 +38,7 @@ from offhook.telephony.sip.trunks.known_services import unmet_requirements
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.app.doctor.finding import Finding, Outcome
 from offhook.web.config.config import TRANSPORTS
-from offhook.web.edge.phones import callers_allowed, may_call
+from offhook.web.edge.placing.requests import callers_allowed, may_call
 
 TRUNK_S = 6.0
 """Time limit in s for a trunk's server to answer a request."""

@@ -13,7 +13,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End
-from offhook.media.leg import Leg
+from offhook.media.leg import Leg, ModelTokens
 from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE
@@ -171,13 +171,6 @@ class LiveCall:
         if self._draft is not None and (name or DEFAULT) == self._draft.agent:
             return self._draft.settings
         return self._host.agents.find(name or DEFAULT)
-
-    @property
-    def has_chat_model(self) -> bool:
-        """Whether its agent is a language model that reads messages."""
-        settings = self._settings_of(self._agent)
-        kind = None if settings is None else settings.of_kind
-        return kind is not None and kind.has_model and not kind.own_voice
 
     @property
     def agent_now(self) -> str:
@@ -436,7 +429,7 @@ class LiveCall:
             self.has_started = True
             self._kept = self._host.records.kept_call(self.leg, self._recording)
         elif isinstance(event, TokensUsed):
-            self._add_tokens(event)
+            _add_tokens(self.leg.tokens, event, self._host)
         kept = event if self._recording is None else self._recording.kept(event)
         if self._kept is not None:
             self._kept.note(kept, self._agent or DEFAULT, time.time())
@@ -448,19 +441,6 @@ class LiveCall:
             self.send(message)
         if self._host.config.tracing.otlp_endpoint and isinstance(event, TurnLatency):
             tracing_io.latency_spans(self.id, event)
-
-    def _add_tokens(self, used: TokensUsed) -> None:
-        """Adds what an answer took to what the call has taken."""
-        tokens, prices = self.leg.tokens, self._host.config.prices.get(used.model)
-        tokens.input += used.input_tokens
-        tokens.cached += used.cached_tokens
-        tokens.output += used.output_tokens
-        if prices is None:
-            tokens.unpriced.add(used.model)
-        else:
-            cost = prices.cost(used)
-            tokens.priced = (tokens.priced or 0.0) + cost
-            self._host.metrics.cost.labels(used.model).inc(cost)
 
     def _log(self, event: Event) -> None:
         silent = self.leg.claim is not None and self.leg.waits
@@ -489,3 +469,16 @@ async def _spoken(text: str) -> Pcm:
         return np.concatenate([speech.pcm async for speech in stream])
     finally:
         await synthesizer.close()
+
+
+def _add_tokens(tokens: ModelTokens, used: TokensUsed, host: Host) -> None:
+    """Adds what an answer took to what the call has taken."""
+    tokens.input += used.input_tokens
+    tokens.cached += used.cached_tokens
+    tokens.output += used.output_tokens
+    if (prices := host.config.prices.get(used.model)) is None:
+        tokens.unpriced.add(used.model)
+        return
+    cost = prices.cost(used)
+    tokens.priced = (tokens.priced or 0.0) + cost
+    host.metrics.cost.labels(used.model).inc(cost)

@@ -3,7 +3,7 @@ any process of any server that shares the store."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
 from offhook.web.records.voicemails import Voicemails
 
 Counts = Mapping[str, tuple[int, int]]

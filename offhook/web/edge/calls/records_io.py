@@ -21,15 +21,15 @@ from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Recording as RecordingSettings
-from offhook.web.edge.phones import EndedCall
+from offhook.web.edge.placing.requests import EndedCall
 from offhook.web.http.metrics import Metrics
 from offhook.web.records.entries import Recorded, RecordingReady, TrunkTurned
 from offhook.web.records.writing.kept_call import KeptCall, KeptSound
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
-    from offhook.web.edge.calls.dialler_io import Dialler, Host
-    from offhook.web.edge.calls.outbox_io import OutboxSender
-    from offhook.web.edge.calls.queue_io import StoreQueues
+    from offhook.web.edge.calls.store_queues.dialler_io import Dialler, Host
+    from offhook.web.edge.calls.store_queues.outbox_io import OutboxSender
+    from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
     from offhook.web.edge.console.live_feed_io import LiveFeed
     from offhook.web.records.bucket.client_io import Bucket
     from offhook.web.records.live_look import LiveLook
@@ -93,11 +93,11 @@ class CallRecords:
         event loop. `process` is the number of this one. Raises ConfigError."""
         if not config.records.url:
             return
-        from offhook.web.edge.calls.analyst_io import Analyst
-        from offhook.web.edge.calls.dialler_io import Dialler
-        from offhook.web.edge.calls.mail_io import Mailer
-        from offhook.web.edge.calls.outbox_io import OutboxSender
-        from offhook.web.edge.calls.queue_io import StoreQueues
+        from offhook.web.edge.calls.store_queues.analyst_io import Analyst
+        from offhook.web.edge.calls.store_queues.dialler_io import Dialler
+        from offhook.web.edge.calls.store_queues.mail_io import Mailer
+        from offhook.web.edge.calls.store_queues.outbox_io import OutboxSender
+        from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
         from offhook.web.edge.console.live_feed_io import LiveFeed
         from offhook.web.records.errors import StoreError
         from offhook.web.records.store import CallStore, Writer
@@ -145,7 +145,7 @@ class CallRecords:
 
     def _open_bucket(self, config: Config, store: "CallStore", queues: "StoreQueues") -> None:
         """Has recordings uploaded from now on. Raises ConfigError."""
-        from offhook.web.edge.calls.uploads_io import Uploader
+        from offhook.web.edge.calls.store_queues.uploads_io import Uploader
         from offhook.web.records.bucket.client_io import Bucket
 
         try:

@@ -11,7 +11,7 @@ from offhook.web.campaigns.plan import CampaignPlan
 from offhook.web.campaigns.recipients import Recipient, recipients_of
 from offhook.web.campaigns.recipients_csv import recipients_in
 from offhook.web.campaigns.states import ACTIONS, Action
-from offhook.web.edge.phones import CallOptions, check_options, dial_fault
+from offhook.web.edge.placing.requests import CallOptions, check_options, dial_fault
 
 CSV = "text/csv"
 LISTS = ("windows", "holidays")

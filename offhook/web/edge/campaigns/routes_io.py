@@ -24,7 +24,7 @@ from offhook.web.edge.campaigns.requests import (
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.history_io import ask, store_of
 from offhook.web.edge.http_io import EDGE, error
-from offhook.web.edge.phones import DialRequestError, outbound_routes
+from offhook.web.edge.placing.requests import DialRequestError, outbound_routes
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.http.access_io import peer_of
 

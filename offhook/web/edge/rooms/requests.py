@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from offhook.media.rooms.room import ROLES, Role
 from offhook.web.config.agents import MAX_SPOKEN_CHARS
-from offhook.web.edge.phones import DialRequest, dial_fault
+from offhook.web.edge.placing.requests import DialRequest, dial_fault
 
 CALLER = "caller"
 """Name of the member whose call it is."""

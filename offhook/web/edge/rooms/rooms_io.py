@@ -21,6 +21,7 @@ from offhook.media.tasks_io import TaskSet
 from offhook.media.telephone_tones.tones import Cadence, Segment, play, sound_of
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.directed_io import Infer
 from offhook.pipeline.conversation.events import (
     AgentInstructed,
     Event,
@@ -66,8 +67,8 @@ class RoomCall(Protocol):
     """Whether the conversation has begun."""
 
     @property
-    def has_chat_model(self) -> bool:
-        """Whether its agent is a language model that reads messages."""
+    def infer(self) -> Infer | None:
+        """What answers outside the conversation; None if the agent is no language model."""
 
     def report(self, event: Event) -> None: ...
 
@@ -281,7 +282,7 @@ class Rooms:
             raise RoomError("the agent has left the call")
         if asked.say:
             self._tasks.spawn(conversation.say(asked.say), f"say {call.id}")
-        elif not call.has_chat_model:
+        elif call.infer is None:
             raise RoomError("message: this agent has no language model that reads messages")
         else:
             message: Any = {"role": "system", "content": asked.message}

@@ -13,10 +13,10 @@ from aiohttp import web
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import check_offer
-from offhook.web.edge.calls.placing_io import place_call
 from offhook.web.edge.calls_io import end_call, found
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler
+from offhook.web.edge.placing.placing_io import place_call
 from offhook.web.edge.rooms.requests import (
     AgentRequest,
     MemberChange,

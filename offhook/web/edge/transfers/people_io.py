@@ -19,7 +19,7 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Config
 from offhook.web.config.people.transfers import Ringing, host_of, split_extension
-from offhook.web.edge.phones import DialRequest
+from offhook.web.edge.placing.requests import DialRequest
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.transfers.briefed import Event
 from offhook.web.edge.transfers.briefing_io import BriefingAgent

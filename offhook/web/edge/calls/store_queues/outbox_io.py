@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from loguru import logger
 
-from offhook.web.edge.calls.mail_io import SCHEME, Mailer
-from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.edge.calls.store_queues.mail_io import SCHEME, Mailer
+from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
 from offhook.web.realtime.webhooks import Event, Webhook
 from offhook.web.realtime.webhooks_io import WebhookSender
 from offhook.web.records.outbox import Outbox

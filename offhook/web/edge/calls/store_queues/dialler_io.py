@@ -12,10 +12,10 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.web.campaigns.outcomes import Outcome
 from offhook.web.campaigns.pacing import Lines, route_of
-from offhook.web.edge.calls.placing_io import Placer, place_call
-from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
 from offhook.web.edge.carriers.carriers_io import Carriers
-from offhook.web.edge.phones import CallOptions, DialRequest
+from offhook.web.edge.placing.placing_io import Placer, place_call
+from offhook.web.edge.placing.requests import CallOptions, DialRequest
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.records.campaigns.calling import DueCall
 from offhook.web.records.errors import StoreError

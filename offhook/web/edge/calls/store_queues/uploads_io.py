@@ -13,7 +13,7 @@ from loguru import logger
 
 from offhook.media.sealing.files_io import locked
 from offhook.media.sealing.names import SUFFIX, timeline_path
-from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
 from offhook.web.http.metrics import RecordingMetrics
 from offhook.web.records.bucket.client_io import Bucket
 from offhook.web.records.bucket.faults import BucketFault, NotWanted

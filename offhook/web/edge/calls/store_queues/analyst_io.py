@@ -11,7 +11,7 @@ from loguru import logger
 from offhook.pipeline.conversation.events import TokensUsed
 from offhook.web.config.agents import DEFAULT
 from offhook.web.config.config import Config
-from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
 from offhook.web.records.analyses import Found, WaitingCall
 from offhook.web.records.store import CallStore
 

@@ -7,7 +7,7 @@ from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Config
-from offhook.web.edge.phones import DialRequest, DialRequestError, by_sip
+from offhook.web.edge.placing.requests import DialRequest, DialRequestError, by_sip
 
 
 class Placer(Protocol):

@@ -1,0 +1,1 @@
+"""What is done for calls from queues of the store: webhooks, mail, uploads, analyses, campaigns."""

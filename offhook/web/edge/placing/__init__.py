@@ -1,0 +1,1 @@
+"""Calls that are placed: what is asked for, checked, and placed by whichever way."""
