@@ -55,8 +55,11 @@ class Ringing(Section):
     @field_validator("music")
     @classmethod
     def _is_there(cls, music: str) -> str:
-        if music and not Path(music).expanduser().is_file():
-            raise ValueError(f"{music}: no such file")
+        if music:
+            try:
+                Path(music).expanduser().open("rb").close()
+            except OSError as error:
+                raise ValueError(f"{music} cannot be read: {error.strerror}") from error
         return music
 
 

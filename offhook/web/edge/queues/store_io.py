@@ -82,7 +82,9 @@ class RedisOrders:
                 raise TimeoutError("others change it all the time")
         except Exception as error:  # redis-py's own, OSError, TimeoutError, ValueError
             logger.bind(a_minute="queues").warning(
-                "queue {}: this server goes on alone, Redis fails: {!r}", name, error
+                "queue {}: this server goes on alone, Redis fails: {}",
+                name,
+                str(error) or type(error).__name__,
             )
             return change(queue)
 

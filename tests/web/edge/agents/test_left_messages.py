@@ -31,7 +31,7 @@ async def test_it_is_noted_as_details_of_the_call() -> None:
     leg = SimpleNamespace(collected={}, heard_ms=700, info=SimpleNamespace(caller=""))
     logged: list[Any] = []
     context: Any = SimpleNamespace(
-        call=SimpleNamespace(leg=leg, emit=emitted.append),
+        call=SimpleNamespace(leg=leg, emit=emitted.append, wait_until_heard=None),
         settings=Config().frontdesk,
         log=logged.append,
     )
