@@ -33,17 +33,18 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In eight parts at once, about as long each: most of them wait for calls that last as long as they
-# last. What is in no part is the eighth.
+# In nine parts at once, about as long each: most of them wait for calls that last as long as they
+# last. What is in no part is the ninth.
 COMPUTING := tests/pipeline/engines tests/media tests/fuzz
 TALKING := tests/pipeline/conversation tests/pipeline/speech tests/testing
 CALLING := tests/browser tests/web/speech_api
+JOINING := tests/web/edge/rooms tests/web/edge/queues tests/web/edge/transfers tests/web/campaigns
 SERVING := $(wildcard tests/web/edge/test_*.py) \
-	$(filter-out %/agents/ %/__pycache__/,$(wildcard tests/web/edge/*/))
+	$(filter-out %/agents/ %/rooms/ %/queues/ %/transfers/ %/__pycache__/,$(wildcard tests/web/edge/*/))
 ANSWERING := tests/web/edge/agents tests/web/realtime tests/web/records
 WORKING := tests/web/workers tests/deploy tests/benchmarks
 PHONING := tests/telephony tests/signaling
-PARTS := COMPUTING TALKING CALLING SERVING ANSWERING WORKING PHONING
+PARTS := COMPUTING TALKING CALLING JOINING SERVING ANSWERING WORKING PHONING
 # What has failed is run once more, with nothing beside: a machine that is too busy fails tests that
 # talk in real time, and what is wrong fails again.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
