@@ -204,7 +204,7 @@ class _Telephone(_End):
         self._up = Resampler(RATE_IN, RATE_OUT)
 
     def _next_packet(self) -> Pcm:
-        sound = self._room.returns(self._up.process(self._heard).astype(float))
+        sound = self._room.returns(self._up.process(self.sound_in).astype(float))
         self.spoke.append(bool(self.voice))
         if self.voice:
             sound = sound + self.voice.popleft()

@@ -215,6 +215,9 @@ def write_tone(path: Path, hz: float, rate: int, seconds: float = 60) -> None:
 
 MODULES = ("opus", "g722", "g711", "sndfile", "aufile", "aubridge", "srtp", "ice", "dtls_srtp")
 
+ENDS_S = 20.0
+"""Time limit in s for a baresip to end; then it is killed."""
+
 
 class Baresip:
     """A phone of its own: says a tone, answers or dials, records what it hears."""
@@ -302,7 +305,12 @@ class Baresip:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
-            await self._process.wait()
+            try:
+                async with asyncio.timeout(ENDS_S):
+                    await self._process.wait()
+            except TimeoutError:  # one whose subscription ends with it may go round for ever
+                self._process.kill()
+                await self._process.wait()
             log.close()
             self.output = (self.directory / "log").read_text(errors="replace")
             with contextlib.suppress(AttributeError):

@@ -29,7 +29,6 @@ from tests.web.edge.scripted_edge import ScriptedEdge
 from tests.web.edge.transfer_sounds import BLOCK, RATE, Heard
 
 MUSIC_HZ, PERSON_HZ, CALLER_HZ = 1200, 620, 440
-LOUD = 1000
 QUIET_BLOCKS = 8
 """Of 100 ms without our voice, after which it has ended."""
 PAUSE_BLOCKS = 80
@@ -242,7 +241,14 @@ SPOKEN = {
     "No.": "No I am sorry but I have no time today.",
     VOICEMAIL: VOICEMAIL,
 }
-"""What is said for each text: they differ in length, by which they are known."""
+"""What is said for each text."""
+STEP = 8
+"""Samples at 16 kHz for one of those that are compared."""
+SIZE = 1 << 14
+"""Samples that are compared at once, more than any text has: 8 s."""
+CHUNK = 16_000 // 5
+"""Samples at 16 kHz of a piece that is looked for in what may have been said."""
+MAX_CHUNKS = 3
 
 
 class Ears(ScriptedRecognizer):
@@ -262,9 +268,8 @@ class _Ear(ScriptedRecognizerStream):
         self._pieces.append(pcm)
 
     def finish(self) -> None:
-        sound = np.concatenate([np.zeros(RATE_IN // 10, np.int16), *self._pieces])
-        length = spoken_length(sound)
-        words = min(SPOKEN, key=lambda text: abs(spoken_length(voice(text)) - length))
+        chunks = loud_chunks(np.concatenate([np.zeros(CHUNK, np.int16), *self._pieces]))
+        words = max(SPOKEN, key=lambda text: sum(likeness(chunk, text) for chunk in chunks))
         self._events.put_nowait(Final(words, self._ms))
         self.cancel()
 
@@ -273,11 +278,33 @@ class _Ear(ScriptedRecognizerStream):
         self._pieces.clear()
 
 
-def spoken_length(sound: Pcm) -> float:
-    """Seconds from the first loud moment to the last, at 16 kHz."""
-    frames = np.abs(sound[: len(sound) // 160 * 160].reshape(-1, 160).astype(float)).max(axis=1)
-    loud = np.flatnonzero(frames > LOUD)
-    return float(loud[-1] - loud[0]) / 100 if len(loud) else 0.0
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def coarse(sound: Pcm) -> Floats:
+    """The sound at 2 kHz."""
+    return sound[: len(sound) // STEP * STEP].reshape(-1, STEP).mean(axis=1)
+
+
+def loud_chunks(sound: Pcm) -> list[Floats]:
+    """The loudest pieces of a sound, of which a busy machine may have lost others."""
+    rows = coarse(sound[: len(sound) // CHUNK * CHUNK]).reshape(-1, CHUNK // STEP)
+    return sorted(rows, key=lambda row: -float((row**2).sum()))[:MAX_CHUNKS]
+
+
+@cache
+def said(text: str) -> tuple[Any, Floats]:
+    """The spectrum of a text, and the powers of all its pieces."""
+    whole = coarse(voice(text))
+    sums = np.concatenate(([0.0], np.cumsum(whole**2)))
+    return np.fft.rfft(whole, SIZE), sums[CHUNK // STEP :] - sums[: -CHUNK // STEP]
+
+
+def likeness(chunk: Floats, text: str) -> float:
+    """How much a piece is like that part of a text which it is like the most, up to 1."""
+    spectrum, powers = said(text)
+    products = np.fft.irfft(spectrum * np.fft.rfft(chunk, SIZE).conj(), SIZE)[: len(powers)]
+    return float((products / np.sqrt(powers * (chunk**2).sum() + 1)).max())
 
 
 class PersonsEdge(ScriptedEdge):
