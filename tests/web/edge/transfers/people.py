@@ -33,6 +33,8 @@ QUIET_BLOCKS = 8
 """Of 100 ms without our voice, after which it has ended."""
 PAUSE_BLOCKS = 80
 """Of 100 ms, after which somebody who was not understood says it again."""
+RINGS_S = 0.8
+"""Time in s until somebody is found to be busy, in which the caller hears music."""
 VOICEMAIL = (
     "This is the voicemail of Ann and Bob. Please leave your name and a message after the tone."
 )
@@ -174,6 +176,7 @@ DECISIONS: dict[str, Callable[[], Awaitable[int]]] = {}
 
 
 async def is_busy() -> int:
+    await asyncio.sleep(RINGS_S)
     return 486
 
 
