@@ -100,11 +100,13 @@ async def test_a_call_is_told_to_a_program_though_another_one_is_dead(
             page.info = CallInfo("webrtc")
             async with called(edge, {"desk": Agent(greeting="Hello there.")}, page):
                 await until(lambda: "Hello there." in page.words())
-            await until(lambda: len(program.got) == 3)
-            await edge.records.stop_queues()
             kept = edge.records.kept
             assert kept is not None
-            left = kept.store.outbox.waiting()
+            outbox = kept.store.outbox
+            await until(lambda: len(program.got) == 3)
+            await until(lambda: {row["url"] for row in outbox.waiting()} == {DEAD})
+            await edge.records.stop_queues()
+            left = outbox.waiting()
     told = program.events
     assert [event["type"] for event in told] == ["call.started", "call.started", "call.ended"]
     assert program.got[0][0]["webhook-id"] == program.got[1][0]["webhook-id"]
