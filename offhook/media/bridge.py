@@ -1,5 +1,6 @@
 """Bridges two legs: each receives the other's audio and DTMF."""
 
+import asyncio
 from collections.abc import Callable
 
 from loguru import logger
@@ -21,7 +22,18 @@ class Bridge:
 
     def __init__(self, a: Leg, b: Leg, on_over: Callable[[], None] = lambda: None) -> None:
         """`on_over` is called when one of them closes, before anybody who awaits that."""
+        self._legs = (a, b)
         self._directions = (_Direction(a, b, on_over), _Direction(b, a, on_over))
+
+    async def until_over(self) -> None:
+        """Return once one of the legs has closed, and separate them, also if cancelled."""
+        ends = [asyncio.create_task(leg.until_closed()) for leg in self._legs]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            self.close()
 
     def close(self) -> None:
         """Separate the legs, which stay up. Idempotent."""

@@ -252,14 +252,9 @@ class Transfers:
 
     async def _while_both_are_up(self, first: Leg, second: SipCall) -> None:
         assert second.leg is not None
-        bridge = Bridge(first, second.leg)
-        ends = [asyncio.create_task(leg.until_closed()) for leg in (first, second.leg)]
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await Bridge(first, second.leg).until_over()
         finally:
-            for end in ends:
-                end.cancel()
-            bridge.close()
             self._clock.remove(second.leg)
             await first.hang_up(End.OTHER_END_HUNG_UP)
             await self._calls.finish(second, End.OTHER_END_HUNG_UP)

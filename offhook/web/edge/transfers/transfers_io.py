@@ -110,14 +110,9 @@ class Transfers:
         self._tasks.spawn(bridge, f"bridge {call.leg.call_id}")
 
     async def _bridge(self, first: Leg, second: Leg, on_over: Callable[[], None]) -> None:
-        bridge = Bridge(first, second, on_over)
-        ends = [asyncio.create_task(leg.until_closed()) for leg in (first, second)]
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await Bridge(first, second, on_over).until_over()
         finally:
-            for end in ends:
-                end.cancel()
-            bridge.close()
             for leg in (first, second):
                 await leg.hang_up(End.OTHER_END_HUNG_UP)
 
