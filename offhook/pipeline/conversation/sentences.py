@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import TypeVar
+
+Texts = TypeVar("Texts")
 
 
 class Occasion(StrEnum):
@@ -211,5 +214,11 @@ def sentence(
     `own` holds sentences of the configuration, which take precedence."""
     if own and (text := own.get(occasion)):
         return text
+    return in_language(SENTENCES, language)[occasion]
+
+
+def in_language(texts: Mapping[str, Texts], language: str) -> Texts:
+    """Returns of texts by ISO 639 codes those in a language such as "de" or "de-AT", in English for
+    other languages."""
     code = language.lower().replace("_", "-").partition("-")[0]
-    return SENTENCES.get(code, SENTENCES[USUAL_LANGUAGE])[occasion]
+    return texts.get(code, texts[USUAL_LANGUAGE])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE
+from offhook.pipeline.conversation.sentences import in_language
 
 
 class Phrase(Enum):
@@ -111,5 +111,4 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
 
 def phrase(which: Phrase, language: str) -> str:
     """Returns the phrase in a language such as "de" or "de-AT", in English for other languages."""
-    code = language.lower().replace("_", "-").partition("-")[0]
-    return PHRASES.get(code, PHRASES[USUAL_LANGUAGE])[which]
+    return in_language(PHRASES, language)[which]
