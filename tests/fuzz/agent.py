@@ -67,9 +67,6 @@ CACHES = {
     ".routes._wake_ups": STALE_ALARMS,
     "._sender._large._without_tcp_until": 2,
     "._sender._counts.requests": 16,
-    ".phones._sender._large._without_tcp_until": 2,
-    ".phones._sender._counts.requests": 16,
-    ".phones._sender._counts.responses": 6,
     "._sender._counts.responses": 6,
 }
 """What may stay, and how many at most."""

@@ -27,13 +27,13 @@ class Phones:
         extension whose phones have come or gone."""
         self.registrar = Registrar(settings.extensions, changed)
         self.message_waiting = MessageWaiting(self.registrar.bindings, sender.request, contact)
-        self._sender = sender
+        self._respond, self._respond_at_once = sender.respond, sender.respond_stateless
 
     def register(self, request: Request, number: str, flow: Flow, now: float) -> None:
         """Respond to a REGISTER, without a transaction like to all that starts nothing."""
         before = set(self.registrar.bindings(number))
         answer = self.registrar.receive(request, number, flow, now)
-        self._sender.respond_stateless(request, flow, answer.status, "", answer.headers)
+        self._respond_at_once(request, flow, answer.status, "", answer.headers)
         for binding in set(self.registrar.bindings(number)) - before:
             self.message_waiting.registered(number, binding, now)
 
@@ -45,7 +45,7 @@ class Phones:
         answer, tag = self.message_waiting.receive(request, number, flow, now)
         tag = tag or secrets.token_hex(8)
         response = respond(request, answer.status, to_tag=tag, headers=answer.headers)
-        self._sender.respond(transaction, response, now)
+        self._respond(transaction, response, now)
         if answer.status == 200:
             self.message_waiting.confirm(request.call_id, now)
 
