@@ -43,6 +43,8 @@ from offhook.web.http.logs_io import set_up
 from offhook.web.http.shares import WAITING_SHARE, few_of
 from tests.support.waiting import HANGS_S, until
 from tests.web.edge.test_processes import TwoProcesses
+from tests.web.edge.test_roles import TABLE as ROLES
+from tests.web.edge.test_roles import Use
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -77,48 +79,9 @@ UPGRADE = {
     "Sec-WebSocket-Protocol": "media",
 }
 OPERATORS = [
-    ("POST", "/calls"),
-    ("GET", "/calls"),
-    ("GET", "/calls/{call}"),
-    ("DELETE", "/calls/{call}"),
-    ("GET", "/calls/{call}/events"),
-    ("GET", "/calls/{call}/record"),
-    ("GET", "/calls/{call}/timeline"),
-    ("GET", "/calls/{call}/export"),
-    ("GET", "/calls/{call}/scenario"),
-    ("GET", "/calls/{call}/recording"),
-    ("POST", "/calls/{call}/recording"),
-    ("GET", "/calls/numbers"),
-    ("GET", "/calls/events"),
-    ("POST", "/calls/forget"),
-    ("GET", "/calls/{call}/members"),
-    ("POST", "/calls/{call}/members"),
-    ("PATCH", "/calls/{call}/members/{member}"),
-    ("DELETE", "/calls/{call}/members/{member}"),
-    ("POST", "/calls/{call}/agent"),
-    ("GET", "/campaigns"),
-    ("POST", "/campaigns"),
-    ("GET", "/campaigns/{campaign}"),
-    ("POST", "/campaigns/{campaign}"),
-    ("POST", "/campaigns/{campaign}/recipients"),
-    ("GET", "/campaigns/{campaign}/report.csv"),
-    ("GET", "/do-not-call"),
-    ("POST", "/do-not-call"),
-    ("POST", "/do-not-call/{number}"),
-    ("DELETE", "/do-not-call/{number}"),
-    ("GET", "/voicemails"),
-    ("DELETE", "/voicemails/{call}"),
-    ("GET", "/queues"),
-    ("GET", "/queues/{name}"),
-    ("POST", "/queues/{name}/members"),
-    ("GET", "/sip/trace"),
-    ("GET", "/builder"),
-    ("POST", "/builder/toml"),
-    ("GET", "/trunks"),
-    ("GET", "/engines"),
-    ("GET", "/agents"),
-    ("POST", "/engines"),
-    ("POST", "/tokens"),
+    *(route for route, use in ROLES.items() if use in (Use.READ, Use.OPERATE)),
+    *(("GET", "/sip/trace"), ("POST", "/tokens")),
+    *(("GET", "/builder"), ("POST", "/builder/toml")),
 ]
 
 
