@@ -22,7 +22,6 @@ from offhook.web.config.people.transfers import Ringing, host_of, split_extensio
 from offhook.web.edge.placing.requests import DialRequest
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.transfers.briefed import Event
-from offhook.web.edge.transfers.briefing_io import BriefingAgent
 from offhook.web.edge.transfers.decision import Decision
 from offhook.web.edge.transfers.phrases import Phrase, phrase
 
@@ -94,6 +93,9 @@ class Person:
 
     def agent(self, call: Call, made: Agent) -> Agent:
         """Returns the agent that briefs the person, in the place of the one that was made."""
+        # Few servers ever brief anybody: what that takes is no part of one that waits.
+        from offhook.web.edge.transfers.briefing_io import BriefingAgent
+
         self.conversation = call
         offer = phrase(Phrase.OFFER, self.briefing.language)
         desk = BriefingAgent(call, self.briefing.text, offer, self.keys, self._decided)
