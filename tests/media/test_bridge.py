@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from offhook.media.bridge import Bridge
+from offhook.media.bridge_io import Bridge
 from offhook.media.pcm import SAMPLES_OUT, dbfs
 from tests.media.lines import FULL, NARROW, WIDE, Line, tone
 from tests.support.listening import Listening

@@ -27,7 +27,7 @@ from time import monotonic
 
 from loguru import logger
 
-from offhook.media.bridge import Bridge
+from offhook.media.bridge_io import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError

@@ -7,7 +7,7 @@ import pytest
 from pipecat.runner.types import RunnerArguments
 
 from benchmarks.servers.scripted import ScriptedRecognizer, ScriptedRecognizerStream
-from offhook.media.bridge import Bridge
+from offhook.media.bridge_io import Bridge
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm
 from offhook.media.playout import PlayoutState

@@ -4,7 +4,7 @@ its partner to another (RFC 5589, with us in the middle)."""
 import asyncio
 from contextlib import ExitStack
 
-from offhook.media.bridge import Bridge
+from offhook.media.bridge_io import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg

@@ -10,7 +10,7 @@ from random import Random
 from secrets import token_hex
 from typing import Any, Protocol
 
-from offhook.media.bridge import Bridge
+from offhook.media.bridge_io import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError, LegListener

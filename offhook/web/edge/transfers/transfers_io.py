@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from offhook.media.bridge import Bridge
+from offhook.media.bridge_io import Bridge
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
 from offhook.media.tasks_io import TaskSet
