@@ -273,9 +273,8 @@ class Call(TransportListener, CallPipelineListener):
         """Put another agent into the place of this one, which has been heard to its end."""
         self._pipeline.hold_agent()
         self._agent = replace(self._agent, think_ahead=lambda text: None)
-        before = len(self.context.messages)
+        before, hearing = len(self.context.messages), self.engines.hearing
         successor = await find()
-        hearing = self.engines.hearing
         self.engines = successor.engines
         self._agent, self.cue = successor.make_agent(self), TAKEN_OVER
         agent = self._agent
@@ -283,7 +282,8 @@ class Call(TransportListener, CallPipelineListener):
         self._announcements.change(agent, self.engines, successor.sentences)
         await self._pipeline.change_voice(self.engines)
         stream = await self.engines.reopen(hearing, self.leg.call_id)
-        await self.hearing.change(agent.user_audio or UserAudioListener(), stream)
+        turns, audio = self.engines.turn_detection, agent.user_audio or UserAudioListener()
+        await self.hearing.change(audio, stream, turns.settings)
         await self._pipeline.replace_agent(agent, self._announcements.idle_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(LISTENS_S):

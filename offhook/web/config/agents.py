@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
@@ -25,6 +25,8 @@ from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
 from offhook.pipeline.conversation.agents.kinds.openai import OPENAI
 from offhook.pipeline.conversation.call_variables import is_free, known_names, unknown_names
 from offhook.pipeline.conversation.sentences import Occasion
+from offhook.pipeline.conversation.turns.turn import TurnSettings
+from offhook.pipeline.speech.enhancement.enhancer import SuppressionMode
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.collect import MAX_FIELDS, Detail, DetailName
@@ -90,6 +92,19 @@ def _steps(steps: tuple[Silence, ...]) -> tuple[Silence, ...]:
     if any(step.hang_up for step in steps[:-1]):
         raise ValueError("no step comes after hang_up = true")
     return steps
+
+
+def _turn_changes(changes: dict[str, Any]) -> dict[str, Any]:
+    """Raises ValueError for what is no time of turn-taking."""
+    usual = {field.name: field.default for field in fields(TurnSettings)}
+    wanted = {bool: "true or false", int: "a whole number", float: "a number"}
+    for name, value in changes.items():
+        if name not in usual:
+            raise ValueError(f"{name}: [turn] has no such time")
+        kind = type(usual[name])
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise ValueError(f"{name}: must be {wanted[kind]}")
+    return changes
 
 
 SEARCH = "search_knowledge"
@@ -204,6 +219,11 @@ class Agent(AgentModel, Pronouncing, Flowing):
     """Speaking rate; 2 is twice as fast. By default that of [tts]."""
     context: str = Field("", max_length=MAX_CONTEXT_CHARS)
     """Names and words that callers of this agent may say; empty: as in [asr]."""
+    noise_suppression: SuppressionMode | None = None
+    """As in [asr], which is the default, for calls that begin with this agent."""
+    turn: Annotated[dict[str, Any], AfterValidator(_turn_changes)] = Field({})
+    """Times of turn-taking in ms that are others than in [turn]: `{end_silence = 600}` for callers
+    who speak slowly."""
     variables: dict[str, str] = Field({})
     """Variables of its texts beside those of every call, with the values that they have where
     neither `POST /calls` nor a carrier's stream sets them: `{{customer}}` in the instructions needs

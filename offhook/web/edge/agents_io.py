@@ -111,9 +111,19 @@ class CallAgents:
         if languages:
             hearing = replace(hearing, language=None)
             speaking = languages[a.languages[0]]
+        turns = engines.turn_detection
+        turns = replace(turns, settings=replace(turns.settings, **a.turn))
+        if a.noise_suppression is not None:
+            noise = replace(turns.enhancement, noise_suppression=a.noise_suppression)
+            turns = replace(turns, enhancement=noise)
         lexicon = a.pronunciations | self._config().tts.pronunciations
         return replace(
-            engines, hearing=hearing, speaking=speaking, lexicon=lexicon, languages=languages
+            engines,
+            turn_detection=turns,
+            hearing=hearing,
+            speaking=speaking,
+            lexicon=lexicon,
+            languages=languages,
         )
 
     def find(self, name: str) -> AgentSettings | None:

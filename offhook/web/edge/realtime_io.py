@@ -5,6 +5,8 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -109,7 +111,8 @@ class Conversations:
             claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
-        leg, live = self._held(claim, agent)  # others are admitted while it is upgraded
+        # Others are admitted while it is upgraded.
+        leg, live = self._held(claim, agent, request[GRANT].variables)
         try:
             socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
         except BaseException:
@@ -119,10 +122,13 @@ class Conversations:
         await run_socket(request, socket, self._run(socket, leg, live, call), lambda code: None)
         return socket
 
-    def _held(self, claim: Claim | None, agent: str) -> tuple[SocketLeg, LiveCall]:
+    def _held(
+        self, claim: Claim | None, agent: str, variables: Mapping[str, str]
+    ) -> tuple[SocketLeg, LiveCall]:
         """Returns a leg, and its call that holds a line."""
         leg = SocketLeg(self._edge.new_id())
         leg.claim = claim
+        leg.info = replace(leg.info, variables=variables)
         return leg, self._edge.hold(leg, agent)
 
     async def serve_opened(
@@ -140,7 +146,7 @@ class Conversations:
             await _refuse(socket, _code(busy), busy.sentence, WSCloseCode.TRY_AGAIN_LATER)
         else:
             session = full_session({"model": str(model) or agent or "default"})
-            leg, live = self._held(claim, agent)
+            leg, live = self._held(claim, agent, request[GRANT].variables)
             call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET)
             await self._run(socket, leg, live, call, event)
 
@@ -222,6 +228,7 @@ class Conversations:
             raise _busy(busy) from busy
         leg = edge.browsers.leg(PeerLeg)
         leg.claim = claim
+        leg.info = replace(leg.info, variables=request[GRANT].variables)
         call = edge.realtime.open(leg.call_id, session, Transport.RTP, frozen)
         leg.on_channel = partial(self._use_channel, call)
         try:

@@ -169,7 +169,12 @@ async def offer(request: web.Request) -> web.Response:
         draft = draft_of(offer.request_data[BUILDER], edge.config)
     agent = request[GRANT].agent if draft is None else draft.route
     sdp, pc_id = await edge.browsers.offer(
-        offer, agent, holders_of(request), is_operators=is_operators, draft=draft
+        offer,
+        agent,
+        holders_of(request),
+        variables=request[GRANT].variables,
+        is_operators=is_operators,
+        draft=draft,
     )
     if has_disconnected(request):  # nobody would connect
         await edge.browsers.cancel(pc_id)
@@ -240,7 +245,13 @@ async def tokens(request: web.Request) -> web.Response:
     if asked.agent and asked.agent not in config.agents:
         raise TokenRequestError(f"agent: no agent is called {asked.agent!r}")
     expires_at = int(time.time()) + asked.ttl_seconds
-    token = Token(asked.scope, asked.agent, expires_at, max_sessions=asked.max_sessions)
+    token = Token(
+        asked.scope,
+        asked.agent,
+        expires_at,
+        max_sessions=asked.max_sessions,
+        variables=asked.variables,
+    )
     text = issue_token(config.server.admin_key, token)
     return web.json_response({"token": text, "expires_at": token.expires_at}, status=201)
 

@@ -36,8 +36,10 @@ async def play(request: web.Request) -> web.Response:
 async def _open(request: web.Request, protocol: Protocol) -> web.Response:
     edge = request.app[EDGE]
     sdp, room = await _text(request), request.match_info["room"]
-    agent, holders = request[GRANT].agent, holders_of(request)
-    session, answer = await edge.whip.open(protocol, room, sdp, agent, holders)
+    grant, holders = request[GRANT], holders_of(request)
+    session, answer = await edge.whip.open(
+        protocol, room, sdp, grant.agent, holders, grant.variables
+    )
     if has_disconnected(request):  # nobody would connect
         await edge.whip.end(session)
         raise ConnectionError("the client left before the answer")

@@ -22,7 +22,7 @@ from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from offhook.web.http.networks import Network
 from offhook.web.http.session_cookie import cookie_in, is_session_of
@@ -147,6 +147,9 @@ MAX_TOKEN_S = 86_400
 USUAL_SESSIONS = 3
 """Lines, and streams of each kind, that the holder of one token or client secret may have at a time
 in a process: a page has one, and after it was loaded anew for some seconds another."""
+MAX_VARIABLES_BYTES = 2000
+"""Maximum size of the variables of a token, as JSON; a request for more is refused with 400. The
+token is sent in a header."""
 MAX_SESSIONS = 256
 """Maximum of `max_sessions` that a token or client secret may be requested with; more is refused
 with 400."""
@@ -258,6 +261,11 @@ class Grant:
     [agent], and the session's frozen fields cannot be changed."""
     token: "Token | None" = None
     """The token or client secret that was sent, a caller's temporary key."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Returns the variables for the agent that the caller's token carries."""
+        return {} if self.token is None else self.token.variables
 
 
 @dataclass(frozen=True)
@@ -511,6 +519,8 @@ class Token:
     """Of this token or client secret alone."""
     max_sessions: int = USUAL_SESSIONS
     """Lines, and streams of each kind, that its holder may have at a time."""
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables for the agents of its holder's calls."""
 
 
 class TokenRequestError(ValueError):
@@ -528,6 +538,15 @@ class TokenRequest(BaseModel):
     ttl_seconds: int = Field(600, ge=1, le=MAX_TOKEN_S)
     max_sessions: int = Field(USUAL_SESSIONS, ge=1, le=MAX_SESSIONS)
     """Lines, and streams of each kind, that the token's holder may have at a time."""
+    variables: dict[str, str] = {}
+    """Variables for the agents of the holder's calls, who can read them and not change them."""
+
+    @field_validator("variables")
+    @classmethod
+    def _fit_a_header(cls, variables: dict[str, str]) -> dict[str, str]:
+        if len(json.dumps(variables)) > MAX_VARIABLES_BYTES:
+            raise ValueError(f"over {MAX_VARIABLES_BYTES} bytes as JSON")
+        return variables
 
 
 def parse_token_request(body: bytes) -> TokenRequest:
@@ -546,6 +565,7 @@ def issue_token(admin_key: str, token: Token) -> str:
         "agent": token.agent,
         "exp": token.expires_at,
         "sessions": token.max_sessions,
+        "variables": token.variables,
         "id": secrets.token_hex(8),
     }
     body = _base64(json.dumps(claims, separators=(",", ":")).encode())
@@ -558,9 +578,13 @@ def read_token(admin_key: str, text: str, now: float) -> Token:
     if not _same(signature, _base64(_signature(admin_key, body))):
         raise Refusal(401, "this token was not issued by this server", "invalid_api_key")
     claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-    sessions = claims.get("sessions", USUAL_SESSIONS)  # of an older server, without
     token = Token(
-        tuple(claims["scope"]), claims["agent"], claims["exp"], None, claims["id"], sessions
+        tuple(claims["scope"]),
+        claims["agent"],
+        claims["exp"],
+        id=claims["id"],
+        max_sessions=claims.get("sessions", USUAL_SESSIONS),  # older servers issue none, nor these
+        variables=claims.get("variables", {}),
     )
     if token.expires_at <= now:
         raise Refusal(401, "this token has expired", "invalid_api_key")

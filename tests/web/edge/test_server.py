@@ -500,6 +500,29 @@ async def test_a_token_is_for_a_call_with_its_agent_and_for_nothing_else(client,
         logger.remove(sink)
 
 
+@pytest.mark.parametrize("door", ["browser", "whip", "realtime"])
+async def test_the_agent_knows_what_the_callers_token_says_of_the_caller(client, edge, door):
+    desk = Agent(kind="silent", variables={"customer": "somebody", "plan": "basic"})
+    edge.config = with_server(api_key="nobody's", admin_key="mine").model_copy(
+        update={"agents": {"quiet": desk}}
+    )
+    asked = {"agent": "quiet", "variables": {"customer": "Ann", "other": "no"}}
+    made = await client.post("/tokens", json=asked, headers={"Authorization": "Bearer mine"})
+    token = {"Authorization": f"Bearer {(await made.json())['token']}"}
+    leg = PeerLeg("caller")
+    offer = await leg.offer()
+    if door == "browser":
+        body = {"sdp": offer, "type": "offer", "requestData": {"variables": {"customer": "Eve"}}}
+        assert (await client.post("/api/offer", json=body, headers=token)).status == 200
+    elif door == "whip":
+        sdp = {**token, "Content-Type": "application/sdp"}
+        assert (await client.post("/whip/room", data=offer, headers=sdp)).status == 201
+    else:
+        await client.ws_connect("/v1/realtime", headers=token)
+    [info] = [one.info for one in edge.legs]
+    assert edge.agents.fill(desk, info)("{{customer}}, {{plan}}") == "Ann, basic"
+
+
 async def test_tokens_need_the_operators_key_to_be_made_with(client, edge):
     answer = await client.post("/tokens", json={})
     assert "[server] admin_key" in await refused(answer, 409)

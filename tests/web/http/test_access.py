@@ -433,6 +433,8 @@ def test_a_token_tells_no_secret():
         (b'{"ttl_seconds": 0}', "ttl_seconds"),
         (b'{"ttl_seconds": 1e9}', "ttl_seconds"),
         (b'{"admin": true}', "admin"),
+        (b'{"variables": {"plan": 1}}', "variables.plan"),
+        (b'{"variables": {"name": "%s"}}' % (b"x" * 2000), "variables: .*over 2000 bytes"),
     ],
 )
 def test_what_is_wrong_with_a_token_is_named(body, says):

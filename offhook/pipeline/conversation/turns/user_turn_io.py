@@ -191,11 +191,15 @@ class UserTurnController:
             self.keys.press(key, self.heard_ms)
 
     async def change(
-        self, audio_listener: UserAudioListener, recognizer: RecognizerStream | None
+        self,
+        audio_listener: UserAudioListener,
+        recognizer: RecognizerStream | None,
+        settings: TurnSettings,
     ) -> None:
-        """For an agent that takes the place of another: give the audio of turns to another
-        listener, and with `recognizer` have that recognize them, each from the beginning of the
-        utterance in progress. The stream before is closed."""
+        """For an agent that takes the place of another: have turns end by `settings`, give their
+        audio to another listener, and with `recognizer` have that recognize them, each from the
+        beginning of the utterance in progress. The stream before is closed."""
+        self._turn.settings = settings
         if recognizer is None:
             self.utterances.listen(audio_listener)
             return

@@ -1,6 +1,8 @@
 """Calls of browsers: SDP offers answered on legs of their own."""
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from aioice.ice import get_host_addresses
@@ -110,14 +112,15 @@ class BrowserCalls:
         agent: str = "",
         holders: Holders = NOBODY,
         *,
+        variables: Mapping[str, str] | None = None,
         is_operators: bool = False,
         draft: Draft | None = None,
     ) -> tuple[str, str]:
         """Answers an SDP offer and returns the answer and the pc_id. `agent` is a name ("" for the
-        default), and `holders` are those for whom the line is counted; the operator's page is told
-        what fails, and may bring a draft of its agent. Raises OfferError, UnknownPeer, Busy, and
-        DialError for an unknown agent. With `resumption` the pc_id has a token with which the
-        caller may come back to any server."""
+        default), `holders` are those for whom the line is counted, and `variables` what is known of
+        the caller; the operator's page is told what fails, and may bring a draft of its agent.
+        Raises OfferError, UnknownPeer, Busy, and DialError for an unknown agent. With `resumption`
+        the pc_id has a token with which the caller may come back to any server."""
         host = self._host
         host.agents.check(agent)
         check_offer(offer.sdp)
@@ -132,6 +135,7 @@ class BrowserCalls:
             claim = host.admit(holders)
         leg = self.leg(PeerLeg)
         leg.claim, leg.is_operators = claim, is_operators
+        leg.info = replace(leg.info, variables=variables or {})
         pc_id = leg.call_id
         if host.resumption is not None:
             returning = (offer.pc_id or "").partition(SEPARATOR)[2]

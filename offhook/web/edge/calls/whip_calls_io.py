@@ -1,6 +1,8 @@
 """Calls by WHIP and WHEP: rooms with one publisher and its players."""
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Protocol
 from uuid import uuid4
@@ -63,15 +65,22 @@ class WhipCalls:
         """One for each session, until its leg has closed."""
 
     async def open(
-        self, protocol: WhipProtocol, room: str, sdp: str, agent: str, holders: Holders
+        self,
+        protocol: WhipProtocol,
+        room: str,
+        sdp: str,
+        agent: str,
+        holders: Holders,
+        variables: Mapping[str, str],
     ) -> tuple[Session[PeerLeg], str]:
-        """Answers an offer; returns the session and the answer. Raises OfferRefusal, OfferError,
-        WhipRefusal, Busy and DialError."""
+        """Answers an offer; returns the session and the answer. `variables` are what is known of
+        the caller. Raises OfferRefusal, OfferError, WhipRefusal, Busy and DialError."""
         offered = check_offer(sdp, protocol)
         descriptions.check_offer(sdp)
         leg: PeerLeg
         if protocol is WhipProtocol.WHIP:
             leg = self._new_publisher(room, holders)
+            leg.info = replace(leg.info, variables=variables)
         else:
             leg = self._new_player(room, holders)
         session: Session[PeerLeg] = Session(protocol, room, offered[0], leg)

@@ -354,6 +354,10 @@ async def test_only_the_operators_page_is_told_why_the_model_fails(
         ("[agents.a]\nkind = 'openai'\nfallback = 'a'", "agents.a.fallback: 'a' cannot answer"),
         ("[agent.sentences]\nhowdy = 'x'", "agent.sentences.howdy"),
         ("[agent]\nfirst_token_seconds = 0", "agent.first_token_seconds"),
+        ("[agent]\nturn = {end_silense = 1}", "agent.turn: end_silense: [turn] has no such time"),
+        ("[agent]\nturn = {end_silence = true}", "agent.turn: end_silence: must be a whole number"),
+        ("[agent]\nturn = {model = 'words'}", "agent.turn: model: [turn] has no such time"),
+        ("[agent]\nnoise_suppression = 'maybe'", "agent.noise_suppression"),
     ],
 )
 async def test_what_is_wrong_with_an_agent_is_named(tmp_path: Any, text: str, names: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import soxr
 from aiohttp import web
@@ -26,6 +27,7 @@ from offhook.pipeline.conversation.events import (
     Interrupted,
 )
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
+from offhook.pipeline.conversation.turns.end_of_turn import EndSettings
 from offhook.pipeline.conversation.turns.turn import TurnState
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.synthesizer import SynthesizerStream, VoiceOptions
@@ -597,3 +599,25 @@ async def test_a_call_by_sip_has_one_record_which_names_who_took_it(question: Pc
     assert registry.get_sample_value("offhook_model_tokens_total", labels) == 25
     assert [type(event) for event in edge.events].count(CallStarted) == 1
     assert len(edge.ends()) == 1
+
+
+WAITS = [name for name in vars(EndSettings) if name.startswith(("end_silence", "end_answer"))]
+
+
+@pytest.mark.parametrize(("times", "turns"), [({}, 2), (dict.fromkeys(WAITS, 4000), 1)])
+async def test_an_agent_waits_for_its_callers_as_long_as_its_table_says(
+    edge: Edge,
+    spoken: list[tuple[str, str]],
+    question: Pcm,
+    times: dict[str, int],
+    turns: int,
+) -> None:
+    async with front_and_billing(
+        *(edge, spoken, [says(BILLING)], [says("Yes.")], [says("Yes.")]), turn=times
+    ) as (call, *_):
+        await call.turns(HELLO, PUT_THROUGH, BILLING)
+        pause = np.zeros(int(2.5 * RATE_IN), np.int16)
+        call.leg.feed(np.concatenate([question, pause, question]))
+        await until(lambda: not call.leg.sound and call.words.count("Yes.") == turns)
+    asked = [turn.text.count("when are you") for turn in call.of(CallerTurn)]
+    assert asked == [2 // turns] * turns
