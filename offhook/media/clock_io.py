@@ -132,9 +132,9 @@ class PacketClock:
                 self._fail(leg)
 
     def recent_lateness_ms(self) -> float:
-        """99th percentile of lateness in ms over the last moments, a stall counted once; 0 until
+        """95th percentile of lateness in ms over the last moments, a stall counted once; 0 until
         the clock has run as long (`lateness.WINDOW_S`)."""
-        return self._recent.p99_ms(self._now())
+        return self._recent.percentile_ms(self._now())
 
     def lateness_ms(self, percentile: float = 99) -> float:
         """Lateness, in ms, of the ticks of the last ten seconds; 0 until enough have run."""

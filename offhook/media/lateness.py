@@ -5,8 +5,9 @@ from math import ceil
 
 WINDOW_S = 1.5
 """Time that the percentile covers. Lateness that ends is forgotten after as long."""
-PERCENTILE = 99
-"""The percentile of lateness that is reported."""
+PERCENTILE = 95
+"""The percentile of lateness that is reported: of 75 to 150 wake-ups in WINDOW_S the
+99th would be that of a single stall."""
 MAX_WAKES = 512
 """Wake-ups that are remembered, several times what there are in WINDOW_S, as more would mean that
 the clock runs wild; the oldest are forgotten."""
@@ -37,9 +38,9 @@ class RecentLateness:
         self._wakes.clear()
         self._since = None
 
-    def p99_ms(self, now: float) -> float:
-        """Returns the 99th percentile of the last WINDOW_S in ms; 0 until the clock has run as long
-        for the first time."""
+    def percentile_ms(self, now: float) -> float:
+        """Returns the PERCENTILE of the last WINDOW_S in ms; 0 until the clock has run as long for
+        the first time."""
         wakes = self._wakes
         while wakes and wakes[0][0] < now - WINDOW_S:
             wakes.popleft()

@@ -45,8 +45,8 @@ class Server(Section):
     """Networks of the proxies in front, besides this machine's own, as 10.0.0.0/8: callers are
     counted by the address in their X-Forwarded-For."""
     max_lateness_ms: float = Field(LATE_MS, ge=0)
-    """New calls are refused with 503, as of an overloaded process, while one in a hundred packets
-    of those in progress leaves later than this, in ms: callers hear gaps then. 0: never for that
+    """New calls are refused with 503, as of an overloaded process, while one in twenty packets of
+    those in progress leaves later than this, in ms: callers hear gaps then. 0: never for that
     reason."""
     max_call_minutes: float = Field(120, gt=0)
     """Maximum duration of a call in minutes, in case nobody hangs up; then the caller hears an

@@ -92,7 +92,7 @@ class CallAdmission:
         if self._overload.update(calls, late_ms):
             if self._overload.state is OverloadState.SHEDDING:
                 logger.bind(a_minute="overloaded").warning(
-                    "overloaded: packets of {} calls leave {:.0f} ms late (99th percentile): "
+                    "overloaded: packets of {} calls leave {:.0f} ms late (95th percentile): "
                     "new calls are refused",
                     calls,
                     late_ms,

@@ -4,7 +4,7 @@ hear it, whatever the load of the machine. Sans-io."""
 from enum import Enum
 
 LATE_MS = 80.0
-"""99th percentile of lateness in ms from which callers hear gaps: the adaptive jitter buffers of
+"""95th percentile of lateness in ms from which callers hear gaps: the adaptive jitter buffers of
 phones and browsers grow to cover four packets, hardly more."""
 IN_TIME = 0.75
 """Share of `max_lateness_ms` down to which lateness must fall before calls are accepted again; a
@@ -40,26 +40,26 @@ TABLE: dict[tuple[OverloadState, Lateness], OverloadState] = {
 }
 
 
-def classify(calls: int, p99_ms: float, limit_ms: float = LATE_MS) -> Lateness:
-    """Classifies the 99th percentile of the packets' lateness over the last moments: what exceeds
+def classify(calls: int, late_ms: float, limit_ms: float = LATE_MS) -> Lateness:
+    """Classifies the 95th percentile of the packets' lateness over the last moments: what exceeds
     `limit_ms` is late."""
     if not calls:
         return Lateness.NO_CALLS
-    if p99_ms > limit_ms:
+    if late_ms > limit_ms:
         return Lateness.LATE
-    return Lateness.BETWEEN if p99_ms > IN_TIME * limit_ms else Lateness.IN_TIME
+    return Lateness.BETWEEN if late_ms > IN_TIME * limit_ms else Lateness.IN_TIME
 
 
 class Overload:
     """Whether new calls are shed."""
 
     def __init__(self, limit_ms: float = LATE_MS) -> None:
-        """`limit_ms`: 99th percentile of the packets' lateness beyond which calls are shed."""
+        """`limit_ms`: 95th percentile of the packets' lateness beyond which calls are shed."""
         self._limit_ms = limit_ms
         self.state = OverloadState.TAKING
 
-    def update(self, calls: int, p99_ms: float) -> bool:
+    def update(self, calls: int, late_ms: float) -> bool:
         """Takes in how late the packets of the `calls` in progress leave, and returns whether the
         state has changed."""
-        before, self.state = self.state, TABLE[self.state, classify(calls, p99_ms, self._limit_ms)]
+        before, self.state = self.state, TABLE[self.state, classify(calls, late_ms, self._limit_ms)]
         return self.state is not before

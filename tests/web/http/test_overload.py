@@ -26,7 +26,7 @@ class Process:
 
     @property
     def sheds(self) -> bool:
-        self.overload.update(self.calls, self.lateness.p99_ms(self.now))
+        self.overload.update(self.calls, self.lateness.percentile_ms(self.now))
         return self.overload.state is OverloadState.SHEDDING
 
     def run(self, seconds: float, late_ms: float = 0.5, every: int = 1, late: float = 0) -> float:
@@ -60,10 +60,11 @@ def test_late_packets_of_existing_calls_shed_new_ones() -> None:
     assert process.run(10, late_ms=100) == pytest.approx(10)
 
 
-def test_a_fiftieth_of_the_packets_late_is_heard() -> None:
+def test_a_tenth_of_the_packets_late_refuses_and_a_fiftieth_does_not() -> None:
     process = Process(calls=3)
     process.run(10)
-    process.run(2, every=50, late=110)
+    assert process.run(10, every=50, late=110) == 0
+    process.run(2, every=10, late=110)
     assert process.sheds
 
 
