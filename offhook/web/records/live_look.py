@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SPOKEN = ("caller_turn", "caller_typed", "agent_turn")
+SPOKEN = ("caller_turn", "caller_typed", "agent_turn", "member_turn")
 FOLLOWED = (*SPOKEN, "agent_changed", "agent_failed", "turn_latency", "call_held", "call_resumed")
 """Kinds of events that change what a list of calls in progress says."""
 

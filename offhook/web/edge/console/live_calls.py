@@ -107,11 +107,11 @@ def _change(call: _Live, event: Followed) -> LiveEvent:
     """Applies an event to a call, and returns it as listeners get it."""
     fields, row = event.fields, call.row
     if event.kind in SPOKEN:
-        who = "agent" if event.kind == "agent_turn" else "caller"
+        who = "agent" if event.kind == "agent_turn" else fields.get("member", "caller")
         turn = {"who": who, "text": fields.get("text"), "at_ms": event.at_ms}
         call.turns = [*call.turns, turn][-LAST_TURNS:]
         row["last_words"] = turn["text"] or ""
-        row["turns_so_far"] += event.number if who == "caller" else 0
+        row["turns_so_far"] += event.number if who != "agent" else 0
         return LiveEvent("turn", {**turn, "turns_so_far": row["turns_so_far"]})
     match event.kind:
         case "agent_changed":

@@ -3,7 +3,7 @@
 import { hangUp } from "./api.js";
 import { empty, make, say } from "./dom.js";
 import { follow } from "./live_feed.js";
-import { lasted, milliseconds, parties, wayIn } from "./words.js";
+import { lasted, milliseconds, parties, sideOf, speaker, wayIn } from "./words.js";
 
 const TICK_MS = 1000;
 
@@ -64,8 +64,8 @@ function cardOf(call, who) {
       now.latency_ms ? `answered in ${milliseconds(now.latency_ms)}` : "", now.server,
     ].filter(Boolean).map((fact) => make("span", { dir: "auto" }, fact)));
     if (now.failures) facts.prepend(make("span", { className: "bad" }, "⚠ something failed"));
-    words.replaceChildren(...now.last_turns.slice(-3).map((turn) => make("li", { className: turn.who || "unknown" },
-      turn.who && make("span", { className: "who" }, turn.who === "caller" ? "Caller" : "Agent"),
+    words.replaceChildren(...now.last_turns.slice(-3).map((turn) => make("li", { className: turn.who ? sideOf(turn.who) : "unknown" },
+      turn.who && make("span", { className: "who", dir: "auto" }, speaker(turn.who)),
       make("span", { className: "last", dir: "auto" }, turn.text ?? "(words are not kept)"))));
   };
   tick();
