@@ -126,7 +126,8 @@ class OverheardSides:
 
     async def close(self) -> None:
         """Wait for the last words."""
-        self.follow({})
+        for over in self._followed.values():
+            over.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2 * LAST_WORDS_S)
         await self._tasks.close()

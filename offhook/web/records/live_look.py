@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 SPOKEN = ("caller_turn", "caller_typed", "agent_turn", "member_turn")
-FOLLOWED = (*SPOKEN, "agent_changed", "agent_failed", "turn_latency", "call_held", "call_resumed")
+FOLLOWED = (
+    *(*SPOKEN, "agent_changed", "agent_failed", "turn_latency", "call_held", "call_resumed"),
+    *("member_raised_hand", "member_lowered_hand", "member_left"),
+)
 """Kinds of events that change what a list of calls in progress says."""
 
 

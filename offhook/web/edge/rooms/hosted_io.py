@@ -108,9 +108,9 @@ class HostedRoom:
 
     async def finish_words(self) -> None:
         """Have what was said last recognized."""
-        words, self._words = self._words, None
-        if words is not None:
-            await words.close()
+        if self._words is not None:
+            await self._words.close()
+            self._words = None
 
     def _say(self, member: str, text: str, ago_ms: int) -> None:
         at_ms = self.call.leg.heard_ms
