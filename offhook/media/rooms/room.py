@@ -42,12 +42,16 @@ class MemberLine(Leg):
     """What one member says, for those who listen to him alone: nothing of the others is in it, and
     what he is sent counts as said to him."""
 
-    _said: Pcm | None = None
+    def __init__(self, member: "Member") -> None:
+        super().__init__(member.leg.call_id)
+        self._member = member
+        self._said: Pcm | None = None
 
-    def pass_on(self, heard: Pcm, said: Pcm | None, now: float) -> None:
-        """20 ms have passed; while nobody listens that costs nothing."""
+    def pass_on(self, said: Pcm | None, now: float) -> None:
+        """The member was sent this in a tick."""
         if self._listeners:
-            self.sound_in, self._said = heard, said
+            member, self._said = self._member, said
+            self.sound_in = member.leg.sound_in if member.is_audible else _SILENCE
             self.send_tick(now)
 
     def _receive(self, now: float) -> Pcm:
@@ -68,7 +72,7 @@ class Member:
         self.name, self.leg = name, leg
         self.role: Role = role
         self.to = to
-        self.line = MemberLine(leg.call_id)
+        self.line = MemberLine(self)
         self.muted = False
         self.hand = False
         """Whether he, who is not heard by all, would like to be."""
@@ -194,8 +198,7 @@ class Room:
             if member.voice in heard or any(sound is not None for sound in own):
                 sounds = [voice.sound for voice in heard if voice is not member.voice] + own
                 mix = member.limiter.mix([sound for sound in sounds if sound is not None])
-        heard_alone = member.leg.sound_in if member.is_audible else _SILENCE
-        member.line.pass_on(heard_alone, mix, now)
+        member.line.pass_on(mix, now)
         if member.has_agent:
             ear, said = self._for_the_agent(member, heard), member.agent.sound
         else:
