@@ -2,7 +2,7 @@
 
 Rooms of four lines, of which one or two speak at a time. Sockets, signalling and agents are left
 out. The same lines are ticked in rooms and each alone, where it is sent one sound, so that the
-difference is the mix. Only the CPU time of their ticks is counted.
+difference is the mix, compiled or not, tick by tick. Only the CPU time of their ticks is counted.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from itertools import cycle
 import numpy as np
 
 from benchmarks.command import command
+from offhook.media import native
 from offhook.media.codecs.codec import Decoder, Encoder
 from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
@@ -84,6 +85,8 @@ class Cost:
     """Of a line that is in no room."""
     member_us: float
     """Of a line in a room."""
+    python_us: float
+    """The same where the mix is not compiled, but all else is."""
     core_percent: float
     """Of one core, for all rooms."""
 
@@ -127,8 +130,9 @@ def measure(codec: str, rooms: int, members: int, speaking: int, ticks: int) -> 
         for line in group:
             line.playout.flush()
             room.join(Member(line.call_id, line))
-    mixed_ns = 0
-    for more in range(WARM_UP_TICKS + ticks):
+    mixed_ns = {True: 0, False: 0}
+    for more in range(2 * (WARM_UP_TICKS + ticks)):
+        native.used = bool(more % 2) and native.BUILT
         now = (tick + 1 + more) * PACKET_MS / 1000
         arrive(now)
         began = time.thread_time_ns()
@@ -136,10 +140,11 @@ def measure(codec: str, rooms: int, members: int, speaking: int, ticks: int) -> 
             room.receive_tick(now)
         for room in opened:
             room.send_tick(now)
-        if more >= WARM_UP_TICKS:
-            mixed_ns += time.thread_time_ns() - began
+        if more >= 2 * WARM_UP_TICKS:
+            mixed_ns[bool(more % 2)] += time.thread_time_ns() - began
+    native.used = native.BUILT
     each = 1000 * ticks * len(everybody)
-    member_us = mixed_ns / each
+    member_us, python_us = mixed_ns[True] / each, mixed_ns[False] / each
     share = member_us * len(everybody) / (PACKET_MS * 1000) * 100
     return Cost(
         codec,
@@ -148,6 +153,7 @@ def measure(codec: str, rooms: int, members: int, speaking: int, ticks: int) -> 
         speaking,
         round(alone_ns / each, 1),
         round(member_us, 1),
+        round(python_us, 1),
         round(share, 1),
     )
 
@@ -172,7 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for cost in costs:
         print(
             f"{cost.codec}, {cost.speaking} speaking: {cost.alone_us:6.1f} us alone, "
-            f"{cost.member_us:6.1f} us in a room ({cost.mix_us:+.1f}); "
+            f"{cost.member_us:6.1f} us in a room ({cost.mix_us:+.1f}; "
+            f"{cost.python_us - cost.alone_us:+.1f} with the mix in Python); "
             f"all rooms {cost.core_percent:.1f} % of a core"
         )
     return 0

@@ -27,6 +27,8 @@ await page.waitForFunction(async () => {
 });
 await press("Speak");
 await says("All hear you");
+await press("✋ Let desk speak");
+await page.waitForSelector(`${row} .hands:empty`, { state: "attached" });
 await press("Take over");
 await says("The agent has left");
 await press("Hand back");

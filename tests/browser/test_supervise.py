@@ -1,5 +1,6 @@
 """The operator joins a call from the console."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
-from offhook.web.app.callers.caller_webrtc_io import WebRtcCaller
+from offhook.web.app.callers.caller_webrtc_io import CallerLeg, WebRtcCaller
 from tests.browser.conftest import serving
 from tests.web.edge.rooms.ends import FarEnd
 
@@ -34,13 +35,27 @@ async def test_an_operator_listens_speaks_and_takes_over(
         headers = {"Authorization": f"Bearer {KEY}"}
         async with aiohttp.ClientSession(server.url, headers=headers) as http:
             [call] = (await (await http.get("/calls")).json())["calls"]
+            desk = CallerLeg("desk")
+            body = {"name": "desk", "role": "listen", "sdp": await desk.offer()}
+            members = f"/calls/{call['call_id']}/members"
+            await desk.accept((await (await http.post(members, json=body)).json())["sdp"])
+            assert await desk.until_connected()
+            clock.add(desk)
+            while "joined" not in str((await (await http.get(members)).json())["members"][1]):
+                await asyncio.sleep(0.02)
+            desk.send_dtmf("*5")
             url = f"{server.url}/console#/call/{call['call_id']}"
             found = await drive("supervise.mjs", url=url, key=KEY)
             events = await (await http.get(f"/calls/{call['call_id']}/timeline")).json()
+        clock.remove(desk)
+        await desk.hang_up(End.CALLER_HUNG_UP)
         clock.remove(caller.leg)
         await caller.leg.hang_up(End.CALLER_HUNG_UP)
         await caller.close()
     assert found == {"axe": [], "troubles": []}
     wanted = "member_joined", "member_changed", "agent_left", "agent_returned", "member_left"
-    seen = [event["event"] for event in events["timeline"] if event["event"] in wanted]
-    assert seen == list(wanted)
+    of_page = [event for event in events["timeline"] if event.get("member") != "desk"]
+    assert [event["event"] for event in of_page if event["event"] in wanted] == list(wanted)
+    of_desk = [event for event in events["timeline"] if event.get("member") == "desk"]
+    hands = "member_raised_hand", "member_changed", "member_lowered_hand"
+    assert [event["event"] for event in of_desk if event["event"] in hands] == list(hands)

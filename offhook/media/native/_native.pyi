@@ -15,6 +15,13 @@ def use_types(arrivals: tuple[Arrival, ...], queued: type[Queued]) -> None:
 def request_times(fd: int) -> None:
     """Has the kernel note when the data of a connection arrives."""
 
+def mean_square(pcm: Pcm) -> float:
+    """Mean square of a sound."""
+
+def mix_unlimited(sounds: list[Pcm], ceiling: int) -> Pcm | None:
+    """Sum of sounds of one length, at most a tick at 24 kHz; None if a sample of it would be beyond
+    the ceiling, or they are longer."""
+
 def read_stream(fd: int, now: float, reader: MediaReader | None) -> tuple[bytes, float] | None:
     """Reads what has arrived at a connection, at most 64 KiB, without waiting. Has `reader` read
     what it can, and returns the rest and when the last of it arrived; None if nothing is left; no

@@ -67,6 +67,8 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **keep) {
 }
 
 static PyMethodDef functions[] = {
+    {"mean_square", mean_square, METH_O, "Mean square of a sound."},
+    {"mix_unlimited", METHOD(mix_unlimited), METH_FASTCALL, "Adds sounds."},
     {"request_times", request_times_of, METH_O, "Has the kernel note when data arrives."},
     {"read_stream", METHOD(read_stream), METH_FASTCALL, "Reads a connection."},
     {"write_stream", METHOD(write_stream), METH_FASTCALL, "Writes to a connection."},

@@ -39,6 +39,10 @@ typedef struct {
 /* Resamples `samples` samples, a multiple of `down`, into `out`. False without memory. */
 bool fir_process(Fir *fir, const int16_t *pcm, int samples, int16_t *out);
 
+/* rooms/mixing.py */
+PyObject *mean_square(PyObject *module, PyObject *pcm);
+PyObject *mix_unlimited(PyObject *module, PyObject *const *args, Py_ssize_t given);
+
 /* conceal.py */
 #define HISTORY 480
 typedef struct {

@@ -4,10 +4,11 @@ At most the three loudest are heard, so that the noise of many lines does not ad
 that is heard stays so until another is clearly louder. Their sum is limited instead of clipped.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
+from offhook.media import native
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
@@ -21,12 +22,20 @@ pauses between words do not take its place."""
 STAYS = 2.0
 """How much louder, as a ratio of mean squares (3 dB), another voice must be to take the place of
 one that is heard."""
-CEILING = 32000.0
+CEILING = 32000
 """Largest magnitude of a sum."""
 ATTACK_SAMPLES = 48
 """Within which the gain of a sum that would be larger is lowered: 2 ms at 24 kHz."""
 RELEASE = 0.02
 """By how much the gain rises in 20 ms, so that it is 1 again within a second."""
+
+
+def mean_square(sound: Pcm) -> float:
+    """Return the mean square of a sound, to the last bit whoever computes it."""
+    if native.used:
+        return native.mean_square(sound)
+    x = sound.astype(np.float64)  # the sum of whole numbers has no rounding
+    return float(np.dot(x, x)) / len(x)
 
 
 class Voice:
@@ -56,8 +65,7 @@ class Voice:
         self.sound, self.level, self._is_heard = None, 0.0, False
 
     def _measure(self, sound: Pcm) -> None:
-        x = sound.astype(np.float32)
-        self.level = max(float(np.dot(x, x)) / len(x), self.level * DECAY)
+        self.level = max(mean_square(sound), self.level * DECAY)
 
     @property
     def _rank(self) -> float:
@@ -83,7 +91,7 @@ class Limiter:
     def __init__(self) -> None:
         self._gain = 1.0
 
-    def mix(self, sounds: Sequence[Pcm]) -> Pcm | None:
+    def mix(self, sounds: list[Pcm]) -> Pcm | None:
         """Return the sum of sounds of one length, lowered as a whole where it would be too large;
         None if there are none. A single sound is returned as it is."""
         if not sounds:
@@ -91,6 +99,10 @@ class Limiter:
             return None
         if len(sounds) == 1 and self._gain == 1.0:
             return sounds[0]
+        if self._gain == 1.0 and native.used:
+            mixed = native.mix_unlimited(sounds, CEILING)
+            if mixed is not None:
+                return mixed
         total = sounds[0].astype(np.float32)
         for sound in sounds[1:]:
             total += sound

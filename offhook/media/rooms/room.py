@@ -38,6 +38,32 @@ MAX_MEMBERS = 32
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
+class MemberLine(Leg):
+    """What one member says, for those who listen to him alone: nothing of the others is in it, and
+    what he is sent counts as said to him."""
+
+    def __init__(self, member: "Member") -> None:
+        super().__init__(member.leg.call_id)
+        self._member = member
+        self._said: Pcm | None = None
+
+    def pass_on(self, said: Pcm | None, now: float) -> None:
+        """The member was sent this in a tick."""
+        if self._listeners:
+            member, self._said = self._member, said
+            self.sound_in = member.leg.sound_in if member.is_audible else _SILENCE
+            self.send_tick(now)
+
+    def _receive(self, now: float) -> Pcm:
+        return self.sound_in
+
+    def _next_packet(self) -> Pcm | None:
+        return self._said
+
+    def _send(self, said: Pcm | None, now: float) -> None:
+        pass
+
+
 class Member:
     """One member of a room."""
 
@@ -46,7 +72,10 @@ class Member:
         self.name, self.leg = name, leg
         self.role: Role = role
         self.to = to
+        self.line = MemberLine(self)
         self.muted = False
+        self.hand = False
+        """Whether he, who is not heard by all, would like to be."""
         self.on_hold: Iterator[Pcm] | None = None
         """What is played while the room holds this member, 480 samples a tick; it must not end.
         None: the member is not on hold."""
@@ -65,6 +94,10 @@ class Member:
         leg = self.leg
         absent = self.muted or self.on_hold is not None or leg.held or leg.closed is not None
         return leg.connected and not absent and self.role != "listen"
+
+    @property
+    def speaks_to_all(self) -> bool:
+        return self.role == "speak" and not self.muted
 
     def listen(self) -> None:
         """Take what was received in this tick, and what the agent of the leg says in it."""
@@ -165,6 +198,7 @@ class Room:
             if member.voice in heard or any(sound is not None for sound in own):
                 sounds = [voice.sound for voice in heard if voice is not member.voice] + own
                 mix = member.limiter.mix([sound for sound in sounds if sound is not None])
+        member.line.pass_on(mix, now)
         if member.has_agent:
             ear, said = self._for_the_agent(member, heard), member.agent.sound
         else:

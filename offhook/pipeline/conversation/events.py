@@ -421,6 +421,43 @@ class MemberLeft:
 
 
 @dataclass(frozen=True)
+class MemberTurn:
+    """A member of a call in which several people speak has said something."""
+
+    at_ms: int
+    member: str
+    text: str
+    began_ms: int
+    """When the member began to say it."""
+
+
+@dataclass(frozen=True)
+class RoomTurn:
+    """The agent was given a turn of all who speak in the call; what each of them has said is in
+    MemberTurn."""
+
+    at_ms: int
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True)
+class MemberRaisedHand:
+    """A member who is not heard would like to speak."""
+
+    at_ms: int
+    member: str
+
+
+@dataclass(frozen=True)
+class MemberLoweredHand:
+    """He would no longer, or may speak now."""
+
+    at_ms: int
+    member: str
+
+
+@dataclass(frozen=True)
 class AgentLeft:
     """People have taken the call over: the agent neither hears nor speaks until AgentReturned."""
 
@@ -453,11 +490,12 @@ class ParticipantsKnown:
 
 @dataclass(frozen=True)
 class WordsMissing:
-    """What one side of a recorded call says is not recognized from now on; its sound is
-    recorded."""
+    """What one side of a recorded call, or one member of a room, says is not recognized from now
+    on."""
 
     at_ms: int
-    side: Literal["caller", "called"]
+    side: str
+    """"caller", "called", or the member's name."""
     cause: str
 
 
@@ -507,6 +545,10 @@ Event = (
     | MemberJoined
     | MemberChanged
     | MemberLeft
+    | MemberTurn
+    | RoomTurn
+    | MemberRaisedHand
+    | MemberLoweredHand
     | AgentLeft
     | AgentReturned
     | AgentInstructed

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SPOKEN = ("caller_turn", "caller_typed", "agent_turn")
-FOLLOWED = (*SPOKEN, "agent_changed", "agent_failed", "turn_latency", "call_held", "call_resumed")
+SPOKEN = ("caller_turn", "caller_typed", "agent_turn", "member_turn")
+FOLLOWED = (
+    *(*SPOKEN, "agent_changed", "agent_failed", "turn_latency", "call_held", "call_resumed"),
+    *("member_raised_hand", "member_lowered_hand", "member_left"),
+)
 """Kinds of events that change what a list of calls in progress says."""
 
 

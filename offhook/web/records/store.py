@@ -33,6 +33,7 @@ from offhook.web.records.entries import (
 from offhook.web.records.errors import EntryError, StoreError
 from offhook.web.records.listing import listed
 from offhook.web.records.live import LiveReader
+from offhook.web.records.live_look import SPOKEN
 from offhook.web.records.numbers import numbers
 from offhook.web.records.outbox import Outbox, is_complete
 from offhook.web.records.search import Search
@@ -429,7 +430,7 @@ class CallStore:
 
 def _last_words(connection: sa.Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Returns what was said last in calls in progress, and how many turns there were so far."""
-    spoken = events.c.kind.in_(("caller_turn", "caller_typed", "agent_turn"))
+    spoken = events.c.kind.in_(SPOKEN)
     turns = sa.func.sum(sa.case((events.c.kind != "agent_turn", 1), else_=0))
     last = (
         sa.select(events.c.call, sa.func.max(events.c.position).label("at"), turns.label("turns"))

@@ -9,6 +9,7 @@ SEARCHED = {
     "caller_turn": "text",
     "caller_typed": "text",
     "agent_turn": "text",
+    "member_turn": "text",
     "interrupted": "unheard",
 }
 """The words that a search looks through, by kind of event: also what was not heard any more."""
@@ -35,7 +36,7 @@ class Summary:
 
     def add(self, kind: str, fields: Mapping[str, Any]) -> None:
         match kind:
-            case "caller_turn" | "caller_typed":
+            case "caller_turn" | "caller_typed" | "member_turn":
                 self.turns += 1
             case "interrupted":
                 self.interruptions += 1

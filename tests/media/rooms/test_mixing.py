@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.media import native
 from offhook.media.pcm import SAMPLES_IN, SAMPLES_OUT, dbfs
 from offhook.media.rooms.mixing import CEILING, MAX_VOICES, Limiter, Voice
 
@@ -126,3 +127,52 @@ def test_noise_of_a_line_is_silence(level):
     voice = Voice()
     voice.receive(loud(level))
     assert voice.sound is None
+
+
+SOUNDS = st.lists(
+    st.binary(min_size=2 * SAMPLES_OUT, max_size=2 * SAMPLES_OUT).map(
+        lambda data: np.frombuffer(data, np.int16)
+    )
+    | st.integers(-32768, 32767).map(lambda level: np.full(SAMPLES_OUT, level, np.int16)),
+    max_size=5,
+)
+
+
+@pytest.mark.skipif(not native.BUILT, reason="nothing was compiled")
+@given(st.lists(st.tuples(SOUNDS, st.integers(0, 14)), min_size=1, max_size=6))
+def test_the_compiled_mix_is_that_of_python(ticks):
+    """Ticks one after the other, since a loud one lowers those that follow."""
+    mixes = []
+    for compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "used", compiled)
+            limiter = Limiter()
+            said = [[sound >> shift for sound in sounds] for sounds, shift in ticks]
+            mixes.append([limiter.mix(sounds) for sounds in said])
+    for mine, other in zip(*mixes, strict=True):
+        assert (mine is None) == (other is None)
+        assert mine is None or np.array_equal(mine, other)
+
+
+@pytest.mark.skipif(not native.BUILT, reason="nothing was compiled")
+@given(SOUNDS.filter(bool))
+def test_the_compiled_level_is_that_of_python(sounds):
+    for sound in sounds:
+        x = sound.astype(np.float64)
+        assert native.mean_square(sound) == np.dot(x, x) / len(x)
+
+
+@pytest.mark.skipif(not native.BUILT, reason="nothing was compiled")
+def test_the_compiled_mix_leaves_what_is_unusual_to_python():
+    tick = np.zeros(SAMPLES_OUT, np.int16)
+    assert native.mix_unlimited([], CEILING) is None
+    assert native.mix_unlimited([tick, tick[:-1]], CEILING) is None
+    assert native.mix_unlimited([np.zeros(SAMPLES_OUT + 1, np.int16)], CEILING) is None
+    assert native.mix_unlimited([tick] * 200, CEILING) is None
+    assert native.mix_unlimited([tick + 1, tick + 2], 3) is not None
+    assert native.mix_unlimited([tick - 1, tick - 3], 3) is None
+    for wrong in ((), ([tick],), ((tick,), 1), ([b""], 1), ([tick.astype(np.float32)], 1)):
+        with pytest.raises(TypeError):
+            native.mix_unlimited(*wrong)
+    with pytest.raises(OverflowError):
+        native.mix_unlimited([tick], 1 << 80)

@@ -166,3 +166,26 @@ def test_campaigns_are_followed_until_they_have_ended(store: CallStore) -> None:
     assert (data["state"], data["states"]["cancelled"]) == ("cancelled", 2)
     assert screen.look() == []
     assert screen.calls.snapshot().data["campaigns"] == []
+
+
+def test_members_of_a_room_are_seen_with_what_they_say_and_their_hands(store: CallStore) -> None:
+    screen = Screen(store)
+    screen.look()
+    store.write(
+        [
+            begun("call"),
+            happened("call", 1, "member_turn", member="boss", text="good day", began_ms=500),
+            happened("call", 2, "member_raised_hand", member="desk"),
+            happened("call", 3, "member_raised_hand", member="ann"),
+            happened("call", 4, "member_lowered_hand", member="desk"),
+        ],
+        HERE,
+        NOON,
+    )
+    seen = screen.look()
+    assert [data["who"] for kind, data in seen if kind == "turn"] == ["boss"]
+    [call] = screen.shown()
+    assert (call["last_words"], call["turns_so_far"], call["hands"]) == ("good day", 1, ["ann"])
+    store.write([happened("call", 5, "member_left", member="ann", reason="")], HERE, NOON)
+    assert [data["hands"] for kind, data in screen.look() if kind == "hands"] == [[]]
+    assert screen.shown()[0]["hands"] == []

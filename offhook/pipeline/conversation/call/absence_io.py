@@ -43,6 +43,8 @@ class Absence:
         whether the caller is away."""
         self._leg, self._tasks = leg, tasks
         self._emit, self._on_change = emit, on_change
+        self.until_noted: Callable[[], Awaitable[None]] | None = None
+        """Waits until what people beside the agent have said last is recognized."""
         self._reasons: set[Reason] = set()
         self._transfer: asyncio.Task[LegError | None] | None = None
         self._hold_limit: asyncio.Task[None] | None = None
@@ -153,9 +155,11 @@ class Absence:
         return None
 
     async def settle(self) -> None:
-        """Wait for the transfer that may have closed the line."""
+        """Wait for the transfer that may have closed the line, and for the words of people."""
         if self._transfer is not None:
             await asyncio.wait((self._transfer,), timeout=TRANSFER_ENDS_S)
+        if self.until_noted is not None:
+            await self.until_noted()
 
     def _leave(self, why: Reason) -> None:
         self._reasons.add(why)

@@ -265,9 +265,10 @@ class Opener:
 
 def _event_line(event: dict[str, Any]) -> str:
     kind = event["event"]
-    if kind in SPOKEN:
+    if kind in SPOKEN or kind == "member_turn":
         cut = " (interrupted)" if event.get("interrupted") else ""
-        return _clean(f"{SPOKEN[kind]}: {event.get('text', '(not kept)')}{cut}")
+        who = event["member"] if kind == "member_turn" else SPOKEN[kind]
+        return _clean(f"{who}: {event.get('text', '(not kept)')}{cut}")
     if kind == "turn_latency":
         spans = ", ".join(f"{name} {ms}" for name, ms in event["spans"])
         return f"  answered after {event['total_ms']} ms: {spans}"

@@ -23,6 +23,7 @@ from offhook.pipeline.conversation.events import (
     RecordingResumed,
     RecordingStarted,
     RecordingStopped,
+    RoomTurn,
 )
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.redact import MASK
@@ -131,7 +132,7 @@ class CallRecording:
             self._began = True
             for change in self._before:
                 self._emit(*change)
-        elif isinstance(event, CallerTurn):
+        elif isinstance(event, CallerTurn | RoomTurn):
             self._leg.recording.end_turn()
         elif isinstance(event, DetailNoted):
             self._mask_detail(event)

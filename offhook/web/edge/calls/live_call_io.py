@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from offhook.media.end_reason import FAILURES, End
 from offhook.media.leg import Leg, ModelTokens
 from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
-from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE
+from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE, ConferenceSettings
 from offhook.pipeline.conversation.answering.policy import AnswerPolicy
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
@@ -24,8 +25,10 @@ from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.directed_io import Infer
 from offhook.pipeline.conversation.events import (
     CallEnded,
+    CallerTurn,
     CallStarted,
     Event,
+    RoomTurn,
     TokensUsed,
     TurnLatency,
 )
@@ -49,8 +52,9 @@ from offhook.web.edge.queues.queues_io import Queues
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
-from offhook.web.edge.rooms.conferences_io import ConferenceLeg, is_noted
-from offhook.web.edge.rooms.rooms_io import Rooms, Seat
+from offhook.web.edge.rooms.conferences_io import ConferenceLeg
+from offhook.web.edge.rooms.hosted_io import Seat
+from offhook.web.edge.rooms.rooms_io import Rooms
 from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -138,6 +142,7 @@ class LiveCall:
         self.observers: list[Callable[[Call], object]] = []
         """Are told the conversation before it begins, so that they miss nothing of it."""
         self._host = host
+        self._noted_by: Engines | None = None
         self._agent = agent
         self._draft: Draft | None = None
         self._body = body
@@ -182,6 +187,14 @@ class LiveCall:
     def infer(self) -> Infer | None:
         """What answers outside the conversation; None if the agent is no language model."""
         return None if self._handoffs is None else self._handoffs.infer
+
+    @property
+    def notes_by(self) -> Engines | None:
+        """What recognizes each member of this call; None if words are not kept."""
+        records = self._host.config.records
+        if isinstance(self.conversation, Call) and records.url and records.words:
+            return self.conversation.engines
+        return self._noted_by
 
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""
@@ -228,7 +241,7 @@ class LiveCall:
             ends.push_async_callback(leg.hang_up, End.SERVER_FAILED)
             try:
                 if isinstance(leg, PeerLeg) and not await leg.until_connected():
-                    self._count_unconnected()
+                    _count_unconnected(leg, host.metrics)
                     return
                 host.clock.add(leg)
                 ends.callback(host.clock.remove, leg)
@@ -240,7 +253,7 @@ class LiveCall:
                     return
                 if host.bot is not None:
                     await self._run_bot(host.bot)
-                elif settings.kind == CONFERENCE.name and not is_noted(leg, settings):
+                elif settings.kind == CONFERENCE.name:
                     await self._enter_conference(settings)
                 else:
                     await self.converse(settings)
@@ -258,11 +271,13 @@ class LiveCall:
     async def _enter_conference(self, agent: AgentSettings) -> None:
         """Comes into the conference with this agent, or begins to be it."""
         host, leg, name = self._host, self.leg, self._agent or DEFAULT
+        engines = host.agents.engines(agent, host.engines.of_new_calls())
         if isinstance(leg, ConferenceLeg):
+            if ConferenceSettings.model_validate(agent.settings).notes:
+                self._noted_by = engines
             wanted = agent.record or host.config.recording.enabled
             await self._run_without_agent(leg.until_closed(), wanted)
             return
-        engines = host.agents.engines(agent, host.engines.of_new_calls())
         if room := await host.rooms.conferences.enter(host, leg, name, agent, engines):
             host.rooms.expect(self.id, Seat(room, self.id, "speak", "", False, leg.info.caller))
             await self._attend()
@@ -279,6 +294,7 @@ class LiveCall:
         self.report(CallStarted(leg.heard_ms, name, "", "", **as_dict(leg.info)))
         try:
             await until
+            await host.rooms.finish_words(self.id)
         finally:
             reason = leg.closed or End.OTHER_END_HUNG_UP
             self.report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
@@ -316,15 +332,6 @@ class LiveCall:
             if saved is not None:
                 opening = Occasion.RESUMED if self._past is None else self._past.opening
                 self._past = Past(saved, opening)
-
-    def _count_unconnected(self) -> None:
-        """Counts a caller that never connected."""
-        reason = self.leg.closed
-        assert reason is not None
-        level = "WARNING" if reason.end in FAILURES else "INFO"
-        line = logger.bind(call=self.id, a_minute=reason.end)
-        line.log(level, "{}: no call: {}", self.id, reason)
-        self._host.metrics.count_call_end(reason)
 
     async def _run_bot(self, bot: Bot) -> None:
         leg, config = self.leg, self._host.config
@@ -394,6 +401,7 @@ class LiveCall:
         if policy is not None:
             call.opening.watch_answer(call, call.engines.turn_detection.vad, policy)
         call.listeners.append(self.report)
+        call.absence.until_noted = partial(host.rooms.finish_words, self.id)
         if leg.place:
             call.listeners.append(self._wait_again)
         for observe in self.observers:
@@ -431,6 +439,8 @@ class LiveCall:
         elif isinstance(event, TokensUsed):
             _add_tokens(self.leg.tokens, event, self._host)
         kept = event if self._recording is None else self._recording.kept(event)
+        if isinstance(kept, CallerTurn) and self._host.rooms.has_words(self.id):
+            kept = RoomTurn(kept.at_ms, kept.turn, kept.text)
         if self._kept is not None:
             self._kept.note(kept, self._agent or DEFAULT, time.time())
         self._log(kept)
@@ -469,6 +479,16 @@ async def _spoken(text: str) -> Pcm:
         return np.concatenate([speech.pcm async for speech in stream])
     finally:
         await synthesizer.close()
+
+
+def _count_unconnected(leg: Leg, metrics: Metrics) -> None:
+    """Counts a caller that never connected."""
+    reason = leg.closed
+    assert reason is not None
+    level = "WARNING" if reason.end in FAILURES else "INFO"
+    line = logger.bind(call=leg.call_id, a_minute=reason.end)
+    line.log(level, "{}: no call: {}", leg.call_id, reason)
+    metrics.count_call_end(reason)
 
 
 def _add_tokens(tokens: ModelTokens, used: TokensUsed, host: Host) -> None:

@@ -8,17 +8,11 @@ all streams are silent              the call ends, as the settings of its trunk 
 the metadata cannot be read         the request is refused with 400; what was known stays
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
-from typing import Literal
-
-from loguru import logger
 
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import LegListener
-from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.bot_io import Bot
 from offhook.pipeline.conversation.call.time_limit_io import TimeLimit
 from offhook.pipeline.conversation.call_info import as_dict
@@ -35,16 +29,13 @@ from offhook.pipeline.conversation.events import (
     ParticipantsKnown,
     WordsMissing,
 )
-from offhook.pipeline.conversation.overheard_io import LAST_WORDS_S, OverheardSide
-from offhook.pipeline.speech.errors import EngineError
-from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.pipeline.conversation.overheard_io import OverheardSides
 from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 from offhook.telephony.sip.siprec.recording_session import listed
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.edge.calls.call_recording_io import CallRecording
 from offhook.web.edge.calls.live_call_io import LiveCall
 
-Side = Literal["caller", "called"]
 RECORDER = "recorder"
 """What answers, in the events of a call that only is recorded."""
 
@@ -104,48 +95,30 @@ class RecordedSides(LegListener):
         self, leg: RecordedLeg, engines: Engines | None, report: Callable[[Event], None]
     ) -> None:
         """Without `engines` no words are recognized."""
-        self._leg, self._engines, self._report = leg, engines, report
-        self._listening: dict[SipLeg, asyncio.Event] = {}
-        """Streams whose words are recognized, with what is set once they have ended."""
+        self._leg, self._report = leg, report
+        self._words: OverheardSides | None = None
+        if engines is not None:
+            self._words = OverheardSides(leg.call_id, engines, self._say, self._miss)
         self._turns = 0
         self._participants: tuple[dict[str, str], ...] = ()
-        self._tasks = TaskSet()
 
     def follow(self) -> None:
         """Listens to the streams that have come, not to those that are gone, and tells who takes
         part if that has changed."""
         leg = self._leg
-        live = {s.leg: s is leg.first for s in leg.streams if s.leg is not None}
-        for gone in self._listening.keys() - live.keys():
-            self._listening.pop(gone).set()
-        if self._engines is not None:
-            for stream, is_callers in live.items():
-                if stream not in self._listening:
-                    over = self._listening[stream] = asyncio.Event()
-                    side: Side = "caller" if is_callers else "called"
-                    listening = self._listen(stream, side, self._engines, over)
-                    self._tasks.spawn(listening, f"words {leg.call_id}")
+        if self._words is not None:
+            live = {s.leg: s is leg.first for s in leg.streams if s.leg is not None}
+            self._words.follow({one: "caller" if live[one] else "called" for one in live})
         if leg.metadata is not None:
             participants = tuple(listed(leg.metadata, leg.labels))
             if participants != self._participants:
                 self._participants = participants
                 self._report(ParticipantsKnown(leg.heard_ms, participants))
 
-    async def _listen(
-        self, stream: SipLeg, side: Side, engines: Engines, over: asyncio.Event
-    ) -> None:
-        try:
-            heard = await OverheardSide.open(stream, engines, partial(self._say, side))
-        except EngineError as error:
-            logger.warning("{}: {} is not recognized: {}", self._leg.call_id, side, error)
-            self._report(WordsMissing(self._leg.heard_ms, side, str(error)))
-            return
-        try:
-            await over.wait()
-        finally:
-            await heard.close()
+    def _miss(self, side: str, cause: str) -> None:
+        self._report(WordsMissing(self._leg.heard_ms, side, cause))
 
-    def _say(self, side: Side, text: str) -> None:
+    def _say(self, side: str, text: str, ago_ms: int) -> None:
         at_ms = self._leg.heard_ms
         if side == "caller":
             self._turns += 1
@@ -162,9 +135,5 @@ class RecordedSides(LegListener):
 
     async def close(self) -> None:
         """Waits for the last words."""
-        for over in self._listening.values():
-            over.set()
-        self._listening.clear()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=2 * LAST_WORDS_S)
-        await self._tasks.close()
+        if self._words is not None:
+            await self._words.close()

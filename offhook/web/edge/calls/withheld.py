@@ -3,6 +3,7 @@
 What is withheld, by what it is and when it began and ended:
 
     words of the caller      begun or ended while paused
+    words of a member        likewise
     words of the agent       begun or ended while paused
     a tool, a detail, …      called or answered while paused
     numbers, all call long   four digits of which were in any of these, written or spoken
@@ -26,6 +27,7 @@ from offhook.pipeline.conversation.events import (
     Dtmf,
     Event,
     Interrupted,
+    MemberTurn,
     PlayoutPaused,
     PlayoutResumed,
     RecordingPaused,
@@ -181,6 +183,8 @@ class Withheld:
         match event:
             case CallerTurn() | CallerPartial():
                 return self._since >= 0 and not self._turn_bare
+            case MemberTurn(began_ms=began_ms):
+                return began_ms <= self._until
             case AgentTurn() | Interrupted():
                 return self._reply_withheld
             case ToolUsed(at_ms=at_ms):
@@ -193,7 +197,7 @@ class Withheld:
             words = getattr(event, name)
             if not words:
                 continue
-            if isinstance(event, CallerTurn | CallerTyped):
+            if isinstance(event, CallerTurn | CallerTyped | MemberTurn):
                 self._withhold_turn(words)
             elif isinstance(event, ToolUsed | DetailNoted):
                 self.withhold(words)

@@ -80,7 +80,7 @@ class LiveCalls:
     def _begun(self, look: LiveLook) -> Iterator[LiveEvent]:
         for row in reversed(look.calls):
             if row["call_id"] not in self._calls:
-                shown = {**row, "turns_so_far": 0, "last_words": "", "on_hold": False}
+                shown = {**row, "turns_so_far": 0, "last_words": "", "on_hold": False, "hands": []}
                 self._calls[row["call_id"]] = _Live(shown)
                 yield LiveEvent("started", dict(shown))
 
@@ -107,11 +107,11 @@ def _change(call: _Live, event: Followed) -> LiveEvent:
     """Applies an event to a call, and returns it as listeners get it."""
     fields, row = event.fields, call.row
     if event.kind in SPOKEN:
-        who = "agent" if event.kind == "agent_turn" else "caller"
+        who = "agent" if event.kind == "agent_turn" else fields.get("member", "caller")
         turn = {"who": who, "text": fields.get("text"), "at_ms": event.at_ms}
         call.turns = [*call.turns, turn][-LAST_TURNS:]
         row["last_words"] = turn["text"] or ""
-        row["turns_so_far"] += event.number if who == "caller" else 0
+        row["turns_so_far"] += event.number if who != "agent" else 0
         return LiveEvent("turn", {**turn, "turns_so_far": row["turns_so_far"]})
     match event.kind:
         case "agent_changed":
@@ -124,5 +124,11 @@ def _change(call: _Live, event: Followed) -> LiveEvent:
             row["failures"] += event.number
             shown = {name: fields.get(name, "") for name in ("place", "fault", "action")}
             return LiveEvent("failed", {**shown, "failures": row["failures"]})
+        case "member_raised_hand":
+            row["hands"] = [*row["hands"], fields["member"]]
+            return LiveEvent("hands", {"hands": row["hands"]})
+        case "member_lowered_hand" | "member_left":
+            row["hands"] = [name for name in row["hands"] if name != fields["member"]]
+            return LiveEvent("hands", {"hands": row["hands"]})
     row["on_hold"] = event.kind == "call_held"
     return LiveEvent("hold", {"on_hold": row["on_hold"]})

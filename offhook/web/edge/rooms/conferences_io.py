@@ -40,13 +40,6 @@ class ConferenceLeg(Leg):
         pass
 
 
-def is_noted(leg: Leg, agent: AgentSettings) -> bool:
-    """Whether a conference itself converses: its agent writes down what is said."""
-    if not isinstance(leg, ConferenceLeg):
-        return False
-    return ConferenceSettings.model_validate(agent.settings).notes
-
-
 class Host(Protocol):
     """What an edge provides to conferences."""
 

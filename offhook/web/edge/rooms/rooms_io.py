@@ -7,24 +7,20 @@ call, and so do its members, but for calls that were brought in: these go on wit
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from pipecat.frames.frames import LLMRunFrame
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
-from offhook.media.leg import Leg
-from offhook.media.rooms.room import MAX_MEMBERS, Member, Role, Room
+from offhook.media.rooms.room import MAX_MEMBERS, Member
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.media.tasks_io import TaskSet
-from offhook.media.telephone_tones.tones import Cadence, Segment, play, sound_of
-from offhook.pipeline.conversation.bot_io import BotCall
+from offhook.media.telephone_tones.tones import Segment, play, sound_of
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.conversation.directed_io import Infer
 from offhook.pipeline.conversation.events import (
     AgentInstructed,
-    Event,
     MemberChanged,
     MemberJoined,
     MemberLeft,
@@ -34,6 +30,7 @@ from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.web.config.rooms import BEEP
 from offhook.web.config.rooms import Rooms as RoomSettings
 from offhook.web.edge.rooms.conferences_io import ConferenceLeg, Conferences
+from offhook.web.edge.rooms.hosted_io import HostedRoom, MemberKeys, RoomCall, Seat
 from offhook.web.edge.rooms.requests import (
     AGENT,
     CALLER,
@@ -57,45 +54,6 @@ class UnknownMember(KeyError):
     """Raised when nobody in the room has that name."""
 
 
-class RoomCall(Protocol):
-    """A call as rooms see it."""
-
-    id: str
-    leg: Leg
-    conversation: Call | BotCall | None
-    has_started: bool
-    """Whether the conversation has begun."""
-
-    @property
-    def infer(self) -> Infer | None:
-        """What answers outside the conversation; None if the agent is no language model."""
-
-    def report(self, event: Event) -> None: ...
-
-
-@dataclass(frozen=True)
-class Seat:
-    """What a call that is being connected will be in a room."""
-
-    room: str
-    """Id of the call that is the room."""
-    name: str
-    role: Role
-    to: str
-    muted: bool
-    number: str = ""
-
-
-@dataclass
-class _Hosted:
-    """A room, and whose call it is."""
-
-    call: RoomCall
-    room: Room
-    brought: dict[str, RoomCall] = field(default_factory=dict)
-    """Calls that came with conversations of their own, by the names of their members."""
-
-
 class Rooms:
     """Who is in which call."""
 
@@ -108,7 +66,7 @@ class Rooms:
         """`calls` are all calls of the process, by their ids. `settings` returns the current ones,
         which may be reloaded."""
         self._clock, self._calls, self._settings = clock, calls, settings
-        self._rooms: dict[str, _Hosted] = {}
+        self._rooms: dict[str, HostedRoom] = {}
         """By the ids of their calls."""
         self._seats: dict[str, Seat] = {}
         """By the ids of members' calls, from when they are begun until they end."""
@@ -168,7 +126,7 @@ class Rooms:
         if of is None or of.leg.closed is not None:
             await call.leg.hang_up(End.OTHER_END_HUNG_UP)
             return
-        self._seat(of, call, seat)
+        call.leg.attach(MemberKeys(self._seat(of, call, seat), seat.name))
         await call.leg.until_closed()
 
     def bring(self, of: RoomCall, call: RoomCall, seat: Seat) -> None:
@@ -182,7 +140,7 @@ class Rooms:
         self._seats[call.id] = seat
         self._seat(of, call, seat).brought[seat.name] = call
 
-    def _seat(self, of: RoomCall, call: RoomCall, seat: Seat) -> _Hosted:
+    def _seat(self, of: RoomCall, call: RoomCall, seat: Seat) -> HostedRoom:
         hosted = self._open(of)
         member = Member(seat.name, call.leg, seat.role, seat.to)
         member.muted = seat.muted
@@ -190,20 +148,14 @@ class Rooms:
         hosted.room.join(member)
         role = role_name(seat.role, seat.to)
         of.report(MemberJoined(of.leg.heard_ms, seat.name, role, call.id, seat.number))
-        if seat.role == "speak":
-            self._announce(hosted, JOINED)
-        else:
+        hosted.follow_words()
+        if seat.role != "speak":
             self._notify(hosted)
+        elif self._settings().announce == BEEP:
+            hosted.announce(JOINED)
         return hosted
 
-    def _announce(self, hosted: _Hosted, tones: Cadence) -> None:
-        """Have all members hear that somebody who speaks has joined or left."""
-        if self._settings().announce == BEEP:
-            for member in hosted.room.members.values():
-                if member.on_hold is None:
-                    member.notices.write(sound_of(tones))
-
-    def _notify(self, hosted: _Hosted) -> None:
+    def _notify(self, hosted: HostedRoom) -> None:
         """Have the caller hear that somebody listens, where the operator wants that."""
         notice, conversation = self._settings().listen_notice, hosted.call.conversation
         if not notice:
@@ -213,11 +165,11 @@ class Rooms:
         else:
             self._tasks.spawn(conversation.say(notice), f"notice {hosted.call.id}")
 
-    def _open(self, call: RoomCall) -> _Hosted:
+    def _open(self, call: RoomCall) -> HostedRoom:
         """Have a call be a room, if it is none."""
         if (hosted := self._rooms.get(call.id)) is not None:
             return hosted
-        hosted = self._rooms[call.id] = _Hosted(call, Room(call.id))
+        hosted = self._rooms[call.id] = HostedRoom(call)
         caller = Member(CALLER, call.leg)
         caller.has_agent = True
         self._clock.replace(call.leg, hosted.room)
@@ -262,6 +214,7 @@ class Rooms:
             member.on_hold = play(HOLD_TONE) if change.on_hold else None
         state = role_name(member.role, member.to), member.muted, member.on_hold is not None
         call.report(MemberChanged(call.leg.heard_ms, name, *state))
+        hosted.settle_hand(member)
         self._settle(hosted)
         return _shown(member)
 
@@ -271,7 +224,8 @@ class Rooms:
         """Do with the agent of a call what the operator asks. Raises RoomError."""
         conversation = _conversation(call)
         if asked.action == "leave":
-            if not self._has_company(call):
+            hosted = self._rooms.get(call.id)
+            if hosted is None or not hosted.has_company:
                 raise RoomError("nobody would be with the caller: let a member in who speaks")
             _stand_aside(conversation)
             return
@@ -305,11 +259,15 @@ class Rooms:
         of = self._calls.get(self._seats[call_id].room)
         return of is not None and of.leg.recording.on
 
-    def _has_company(self, call: RoomCall) -> bool:
-        """Whether the caller would hear somebody without the agent."""
-        hosted = self._rooms.get(call.id)
-        others = () if hosted is None else hosted.room.members.values()
-        return any(m.role == "speak" and m.name != CALLER and not m.on_hold for m in others)
+    def has_words(self, call_id: str) -> bool:
+        """Whether the members of a call are recognized each alone."""
+        hosted = self._rooms.get(call_id)
+        return hosted is not None and hosted.has_words
+
+    async def finish_words(self, call_id: str) -> None:
+        """Have what members have said last in a call recognized: it is about to end."""
+        if (hosted := self._rooms.get(call_id)) is not None:
+            await hosted.finish_words()
 
     # --- leaving ---
 
@@ -341,7 +299,7 @@ class Rooms:
                 spoke = hosted.room.leave(seat.name).role == "speak"
             self._left(hosted, seat.name, call.leg.closed or End.OTHER_END_HUNG_UP, spoke=spoke)
 
-    def _release(self, hosted: _Hosted, name: str) -> None:
+    def _release(self, hosted: HostedRoom, name: str) -> None:
         """A call that was brought in goes on with its own agent."""
         call = hosted.brought.pop(name)
         hosted.room.leave(name)
@@ -350,27 +308,31 @@ class Rooms:
         if isinstance(call.conversation, Call):
             self._come_back(call.conversation)
 
-    def _left(self, hosted: _Hosted, name: str, reason: EndReason, *, spoke: bool) -> None:
+    def _left(self, hosted: HostedRoom, name: str, reason: EndReason, *, spoke: bool) -> None:
         hosted.call.report(MemberLeft(hosted.call.leg.heard_ms, name, str(reason)))
         self._settle(hosted)
-        if spoke and hosted.call.leg.closed is None:
-            self._announce(hosted, LEFT)
+        if spoke and hosted.call.leg.closed is None and self._settings().announce == BEEP:
+            hosted.announce(LEFT)
 
-    def _settle(self, hosted: _Hosted) -> None:
+    def _settle(self, hosted: HostedRoom) -> None:
         """Nobody is left in silence: without people the agent goes on. Without members the call is
         one line again, and costs no more than that."""
         call = hosted.call
-        if not self._has_company(call) and isinstance(call.conversation, Call):
+        if not hosted.has_company and isinstance(call.conversation, Call):
             self._come_back(call.conversation)
+        hosted.follow_words()
         if set(hosted.room.members) == {CALLER}:
+            self._tasks.spawn(hosted.finish_words(), f"words {call.id}")
             del self._rooms[call.id]
             hosted.room.leave(CALLER)
             self._clock.replace(hosted.room, call.leg)
             if isinstance(call.leg, ConferenceLeg):
                 call.leg.close(End.OTHER_END_HUNG_UP)
 
-    def _end(self, hosted: _Hosted) -> None:
+    def _end(self, hosted: HostedRoom) -> None:
         """The room ends with its call."""
+        hosted.is_over = True
+        self._tasks.spawn(hosted.finish_words(), f"words {hosted.call.id}")
         for name in tuple(hosted.brought):
             self._release(hosted, name)
         del self._rooms[hosted.call.id]
@@ -407,10 +369,11 @@ def _shown(member: Member) -> dict[str, Any]:
         "role": role_name(member.role, member.to),
         "muted": member.muted,
         "on_hold": member.on_hold is not None,
+        "hand": member.hand,
     }
 
 
 def _coming(call_id: str, seat: Seat) -> dict[str, Any]:
     role = role_name(seat.role, seat.to)
     there = {"name": seat.name, "call_id": call_id, "state": "connecting", "role": role}
-    return {**there, "muted": seat.muted, "on_hold": False}
+    return {**there, "muted": seat.muted, "on_hold": False, "hand": False}

@@ -17,6 +17,7 @@ from offhook.web.edge.calls_io import end_call, found
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler
 from offhook.web.edge.placing.placing_io import place_call
+from offhook.web.edge.rooms.hosted_io import RoomCall, Seat
 from offhook.web.edge.rooms.requests import (
     AgentRequest,
     MemberChange,
@@ -25,7 +26,6 @@ from offhook.web.edge.rooms.requests import (
     parsed,
     role_of,
 )
-from offhook.web.edge.rooms.rooms_io import RoomCall, Seat
 from offhook.web.http.access_io import peer_of
 
 

@@ -81,6 +81,8 @@ def _fields_of(event: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     match event:
         case {"event": "caller_turn" | "caller_typed", "text": str(text)}:
             yield {"who": "caller", "says": _cut(text)}
+        case {"event": "member_turn", "member": who, "text": str(text)}:
+            yield {"who": who, "says": _cut(text)}
         case {"event": "agent_turn", "text": str(text)}:
             cut = {"was_interrupted": True} if event.get("interrupted") else {}
             yield {"who": "agent", "says": _cut(text), **cut}

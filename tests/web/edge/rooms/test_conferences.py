@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.web.config.config import ConfigError, load
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.rooms.pins import MAX_FAILURES, WINDOW_S, PinGuard
@@ -39,7 +41,9 @@ pin = "4711"
 
 
 @asynccontextmanager
-async def conference(folder: Path, more: str = "") -> AsyncIterator[Ends]:
+async def conference(
+    folder: Path, more: str = "", recognizer: Recognizer | None = None
+) -> AsyncIterator[Ends]:
     path = folder / "offhook.toml"
     path.write_text(FILE.format(folder=folder) + more)
     config = with_doors(load(path, {}))
@@ -47,6 +51,9 @@ async def conference(folder: Path, more: str = "") -> AsyncIterator[Ends]:
         edge = Edge(config)
         await stack.enter_async_context(keeping(edge, config))
         await edge.start()
+        if recognizer is not None:
+            configured = edge.engines.configured
+            edge.engines.configured = replace(configured, recognizer=recognizer)
         stack.push_async_callback(edge.close)
         server = TestServer(application(edge))
         await server.start_server()
@@ -133,16 +140,6 @@ async def test_an_agent_takes_part(tmp_path: Path) -> None:
         assert answer.status == 200
         await until(lambda: ends.by_name["a"].leg.closed)
         await until(lambda: not ends.server.edge.calls)
-
-
-async def test_notes_are_made_without_an_agent_that_answers(tmp_path: Path) -> None:
-    async with conference(tmp_path, "notes = true\n") as ends:
-        await ends.by_sip("a", 450)
-        ends.by_name["a"].leg.send_dtmf("4711#")
-        await until_members(ends, 2)
-        live = ends.server.edge.calls[rooms(ends)[0]]
-        await until(lambda: live.has_started)
-        assert live.conversation is not None
 
 
 def test_a_pin_is_not_found_by_calling_again_and_again() -> None:

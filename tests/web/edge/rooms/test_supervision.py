@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestServer
 
+from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.web.config.config import load
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
@@ -77,14 +79,26 @@ class Call:
 
 
 @asynccontextmanager
-async def calling(folder: Path, *answers: Any, more: str = "") -> AsyncIterator[Call]:
+async def calling(
+    folder: Path,
+    *answers: Any,
+    more: str = "",
+    phone: int = 0,
+    words: str = "",
+    recognizer: Recognizer | None = None,
+) -> AsyncIterator[Call]:
+    """`words` are lines of [records]; `recognizer` takes the place of the embedded one."""
     async with model(*answers) as endpoint, AsyncExitStack() as stack:
         path = folder / "offhook.toml"
-        path.write_text(FILE.format(folder=folder, model=endpoint.url) + more)
-        config = with_doors(load(path, {}))
+        text = FILE.format(folder=folder, model=endpoint.url)
+        path.write_text(text.replace("[records]", f"[records]\n{words}") + more)
+        config = with_doors(load(path, {}), phone)
         edge = Edge(config)
         await stack.enter_async_context(keeping(edge, config))
         await edge.start()
+        if recognizer is not None:
+            configured = edge.engines.configured
+            edge.engines.configured = replace(configured, recognizer=recognizer)
         stack.push_async_callback(edge.close)
         server = TestServer(application(edge))
         await server.start_server()

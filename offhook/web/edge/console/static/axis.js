@@ -2,7 +2,7 @@
 
 import { draw, make } from "./dom.js";
 import { partsOf, SPANS } from "./parts.js";
-import { clock, milliseconds } from "./words.js";
+import { clock, milliseconds, sideOf, speaker } from "./words.js";
 
 /** Of a long call a part is seen at a time, so that an answer's spans can be told apart. */
 const PX_A_SECOND = 9;
@@ -77,7 +77,7 @@ function fill(picture, parts, length, width) {
   let free = -1, answers = 0, slowest = 0;
   for (const { part, who, from, to, at, event, cut } of parts) {
     if (part === "words") {
-      shapes.push(titled(bar(from, to, who === "caller" ? CALLER : AGENT, 14, { rx: 3, class: who }), `${who === "caller" ? "Caller" : "Agent"}, ${clock(from)}: ${event.text ?? ""}`));
+      shapes.push(titled(bar(from, to, who === "agent" ? AGENT : CALLER, 14, { rx: 3, class: sideOf(who) }), `${speaker(who)}, ${clock(from)}: ${event.text ?? ""}`));
       if (cut) shapes.push(titled(bar(to, to + (2 * length) / width, AGENT - 3, 20, { class: "cut" }), `Interrupted at ${clock(to)}`));
     } else if (part === "latency") {
       let begin = at;

@@ -27,9 +27,9 @@ export async function showCall(main, rest, signal, who) {
   }
   const story = make("ol", { className: "story" });
   const player = playerOf(known, who);
-  const joins = known.state === "live" && who === "admin" ? supervision(id, signal) : "";
+  const supervises = known.state === "live" && who === "admin" ? supervision(id, signal) : null;
   main.replaceChildren(
-    back, make("h1", { dir: "auto" }, parties(known)), joins,
+    back, make("h1", { dir: "auto" }, parties(known)), supervises?.element ?? "",
     facts(known), ...analysisOf(known, player.seek), player.row, player.element, quality(known), ...details(known),
     make("h2", {}, "What was said and done"), story, actions(known, who, player));
   let shown = -1;
@@ -39,11 +39,12 @@ export async function showCall(main, rest, signal, who) {
     if (events.length !== shown) {
       shown = events.length;
       player.show(events, lengthOf(known, events));
+      supervises?.showHands(events);
       story.replaceChildren(...storyOf(events, player.seek));
       if (!shown) story.append(make("li", { className: "soft" }, known.forgotten ? "The words of this call have been deleted." : "Nothing was said."));
     }
     if (known.state !== "live") {
-      if (joins) joins.remove();
+      supervises?.element.remove();
       break;
     }
     await new Promise((resolve) => setTimeout(resolve, EVERY_MS));

@@ -3,7 +3,7 @@
 import { hangUp } from "./api.js";
 import { empty, make, say } from "./dom.js";
 import { follow } from "./live_feed.js";
-import { lasted, milliseconds, parties, wayIn } from "./words.js";
+import { lasted, milliseconds, parties, sideOf, speaker, wayIn } from "./words.js";
 
 const TICK_MS = 1000;
 
@@ -53,7 +53,7 @@ function cardOf(call, who) {
   const tick = () => { time.textContent = lasted((Date.now() - started) / 1000); };
   let shown = "";
   const show = (now) => {
-    const text = JSON.stringify([now.agent, now.last_turns, now.latency_ms, now.turns_so_far, now.failures, now.on_hold]);
+    const text = JSON.stringify([now.agent, now.last_turns, now.latency_ms, now.turns_so_far, now.failures, now.on_hold, now.hands]);
     if (text === shown) return;
     shown = text;
     state.textContent = now.on_hold ? "on hold" : "talking";
@@ -62,10 +62,11 @@ function cardOf(call, who) {
       now.agent, wayIn(now),
       now.turns_so_far ? `${now.turns_so_far} ${now.turns_so_far === 1 ? "turn" : "turns"}` : "",
       now.latency_ms ? `answered in ${milliseconds(now.latency_ms)}` : "", now.server,
+      now.hands?.length ? `✋ ${now.hands.join(", ")}` : "",
     ].filter(Boolean).map((fact) => make("span", { dir: "auto" }, fact)));
     if (now.failures) facts.prepend(make("span", { className: "bad" }, "⚠ something failed"));
-    words.replaceChildren(...now.last_turns.slice(-3).map((turn) => make("li", { className: turn.who || "unknown" },
-      turn.who && make("span", { className: "who" }, turn.who === "caller" ? "Caller" : "Agent"),
+    words.replaceChildren(...now.last_turns.slice(-3).map((turn) => make("li", { className: turn.who ? sideOf(turn.who) : "unknown" },
+      turn.who && make("span", { className: "who", dir: "auto" }, speaker(turn.who)),
       make("span", { className: "last", dir: "auto" }, turn.text ?? "(words are not kept)"))));
   };
   tick();

@@ -67,6 +67,7 @@ function listen(signal, changed) {
       change("agent", (call, { agent }) => { call.agent = agent; });
       change("latency", (call, { latency_ms: ms }) => { call.latency_ms = ms; });
       change("failed", (call, { failures }) => { call.failures = failures; });
+      change("hands", (call, { hands }) => { call.hands = hands; });
       change("hold", (call, { on_hold: held }) => { call.on_hold = held; });
       for (const kind of ["ended", "left_out"]) on(kind, ({ call_id: id }) => { calls.delete(id); draw(); });
       // A browser comes back by itself, unless it was refused.

@@ -24,6 +24,13 @@ export function partsOf(events) {
         parts.push({ part: "words", who: "caller", from: Math.min(spoke || at, at), to: at, event });
         [spoke, free, before] = [0, true, at];
         break;
+      case "member_turn":
+        parts.push({ part: "words", who: event.member, from: event.began_ms, to: at, event });
+        break;
+      case "room_turn":
+        parts.push({ part: "other", from: at, to: at, event });
+        [spoke, free, before] = [0, true, at];
+        break;
       case "agent_turn":
         parts.push({ part: "words", who: "agent", from: Math.min(answered ?? before, at), to: at, event, cut });
         if (latency) parts.push({ part: "latency", from: latency.at_ms, to: latency.at_ms, at: latency.at_ms - latency.total_ms, event: latency });

@@ -2,7 +2,7 @@
 
 import { make } from "./dom.js";
 import { partsOf, SPANS } from "./parts.js";
-import { clock, milliseconds } from "./words.js";
+import { clock, milliseconds, sideOf, speaker } from "./words.js";
 
 /** Items of a list; `seek(ms)` jumps in the recording, null without one. */
 export function storyOf(events, seek) {
@@ -39,8 +39,8 @@ export function soundOf(events) {
 function words({ who, event, from, to, cut }, seek) {
   const said = make("p", { className: "words", dir: "auto" }, event.text ?? "(words are not kept)");
   if (cut?.unheard) said.append(" ", make("s", { title: "not heard: the caller interrupted" }, cut.unheard));
-  return make("li", { className: who, data: { from, to } },
-    moment(from, seek), make("span", { className: "who" }, who === "caller" ? "Caller" : "Agent"), said);
+  return make("li", { className: sideOf(who), data: { from, to } },
+    moment(from, seek), make("span", { className: "who", dir: "auto" }, speaker(who)), said);
 }
 
 function moment(ms, seek) {
@@ -75,6 +75,9 @@ const TOLD = {
   member_joined: (e) => [`${e.member} has joined (${e.role})`, e.number],
   member_changed: (e) => [`${e.member}: ${e.role}${e.muted ? ", muted" : ""}${e.on_hold ? ", on hold" : ""}`],
   member_left: (e) => [`${e.member} has left`, e.reason],
+  member_raised_hand: (e) => [`✋ ${e.member} would like to speak`],
+  member_lowered_hand: (e) => [`${e.member} has lowered the hand`],
+  room_turn: (e) => ["The agent has understood", e.text],
   agent_left: () => ["People have taken the call over"],
   agent_returned: () => ["The agent is back"],
   agent_instructed: (e) => [e.spoken ? "The operator has the agent say" : "The operator writes to the agent", e.text],
@@ -91,7 +94,7 @@ const TOLD = {
   transfer_progress: (e) => [`Transfer to ${e.target}: ${[e.state, e.address].filter(Boolean).join(", ")}`, e.reason],
   call_transferred: (e) => [`Transferred to ${e.target}`],
   participants_known: (e) => ["Taking part", (e.participants ?? []).map((p) => [p.name, p.number].filter(Boolean).join(" ")).join(", ")],
-  words_missing: (e) => [`The words of the ${e.side === "caller" ? "caller" : "other side"} are missing`, e.cause],
+  words_missing: (e) => [`The words of ${e.side === "called" ? "the other side" : speaker(e.side)} are missing`, e.cause],
   call_ended: (e) => [`Ended: ${e.reason}`],
 };
 

@@ -5,7 +5,7 @@ import { make, say } from "./dom.js";
 
 const GATHERS_MS = 3000;
 
-/** A row of buttons; the line of this page ends when `signal` does. */
+/** A row of buttons, and who has raised a hand; the line of this page ends when `signal` does. */
 export function supervision(id, signal) {
   const status = make("span", { className: "soft", role: "status" });
   const button = (text, action) => {
@@ -58,7 +58,21 @@ export function supervision(id, signal) {
   };
   signal.addEventListener("abort", () => line?.close());
   show();
-  return make("div", { className: "actions", data: { row: "supervision" } }, listen, speak, agent, end, status);
+  const hands = make("span", { className: "hands" });
+  const showHands = (events) => hands.replaceChildren(...raised(events).map((name) =>
+    button(`✋ Let ${name} speak`, () => changeMember(id, name, { role: "speak", muted: false }))));
+  const element = make("div", { className: "actions", data: { row: "supervision" } }, listen, speak, agent, end, hands, status);
+  return { element, showHands };
+}
+
+/** The members whose hands are up after these events. */
+function raised(events) {
+  const up = new Set();
+  for (const { event, member } of events) {
+    if (event === "member_raised_hand") up.add(member);
+    else if (event === "member_lowered_hand" || event === "member_left") up.delete(member);
+  }
+  return [...up];
 }
 
 /** Joins the call as a listener, by WebRTC. */

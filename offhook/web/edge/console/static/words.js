@@ -54,6 +54,10 @@ export function wayIn({ edge, trunk }) {
   return [...new Set([edgeName(edge), trunk])].filter(Boolean).join(", ");
 }
 
+/** Who has said something: the caller, the agent, or a member of a room by his name. */
+export const speaker = (who) => (who === "caller" ? "Caller" : who === "agent" ? "Agent" : who);
+export const sideOf = (who) => (who === "agent" ? "agent" : "caller");
+
 /** Who has called whom, as one line. */
 export function parties(call) {
   const [far, near] = call.direction === "outbound" ? [call.called, "we called"] : [call.caller, ""];
