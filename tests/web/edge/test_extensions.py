@@ -18,12 +18,13 @@ from aiohttp import ClientSession, web
 from benchmarks.answers.voices import trimmed, voices_of
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.web.app.cli.dial_io import extension_lines
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.extensions.desks import Desk
-from tests.telephony.sip.scripted_peer import udp_peer
+from tests.telephony.sip.scripted_peer import HOST, udp_peer
 from tests.telephony.sip.scripted_sound import Sound, sound
 from tests.web.edge.phones import Served
 from tests.web.edge.scripted_edge import ScriptedEdge
@@ -244,6 +245,37 @@ async def test_a_call_between_extensions_is_found_in_the_store(tmp_path: Path) -
             while len(found := (await server.get("/calls?number=101"))["calls"]) < 2:
                 await asyncio.sleep(0.05)
     assert {call["trunk"] for call in found} == {"ext:101", "ext:102"}
+
+
+async def test_who_is_there_and_what_waits_for_them(tmp_path: Path) -> None:
+    config = Config.model_validate(table(tmp_path, x102={"name": "Bob", "voicemail": "mailbox"}))
+    async with office(config) as server, desk(server, "101") as ann:
+
+        async def extensions() -> dict[str, Any]:
+            answer = await server.client.get("/extensions")
+            text = await answer.text()
+            assert "pass-10" not in text
+            return {each["number"]: each for each in (await answer.json())["extensions"]}
+
+        found = await extensions()
+        assert [found[number]["state"] for number in ("101", "102")] == ["idle", "away"]
+        assert (found["102"]["name"], found["102"]["phones"]) == ("Bob", [])
+        [phone] = found["101"]["phones"]
+        assert (phone["address"], phone["transport"]) == (f"{HOST}:{ann.far.port}", "udp")
+        assert phone["since"] < phone["expires"]
+        async with desk(server, "102") as bob:
+            await ann.begins_to_call("102")
+            invite = await bob.rings()
+            found = await extensions()
+            assert [found[number]["state"] for number in ("101", "102")] == ["in_call", "ringing"]
+            bob.far.reply(invite, 486)
+            await leave_message(ann)
+            await voice_message(bob)
+        found = await extensions()
+        assert found["102"]["messages"] == {"new": 1, "heard": 0}
+        lines = list(extension_lines(found["102"]))
+        assert lines[0] == "102 Bob: idle, messages: 1 new, 0 heard"
+        assert f"at {HOST}:{bob.far.port} by udp" in lines[1]
 
 
 async def test_an_operator_calls_an_extension(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.ending import shown
 from offhook.telephony.sip.trunks.extension import Extension
 
 DEFAULT_EXPIRES_S = 300
@@ -77,6 +78,10 @@ class Binding:
     cseq: int
     expires_at: float
     """Monotonic seconds."""
+    since: float
+    """When the phone registered first, in monotonic seconds."""
+    user_agent: str = ""
+    """What the phone says it is."""
 
     @property
     def behind_nat(self) -> bool:
@@ -172,13 +177,16 @@ class Registrar:
         if not wanted.expires_s:
             self._step(number, wanted.key, Event.REMOVE)
             return
+        known = self._bindings.get(number, {}).get(wanted.key)
         binding = Binding(
             wanted.contact,
             flow,
             tuple(request.headers.all("Path")),
             request.call_id,
             request.cseq.number,
-            now + min(wanted.expires_s, MAX_EXPIRES_S),
+            expires_at=now + min(wanted.expires_s, MAX_EXPIRES_S),
+            since=now if known is None else known.since,
+            user_agent=shown(request.headers.get("User-Agent") or ""),
         )
         self._step(number, wanted.key, Event.REGISTER, binding)
         while len(self._bindings[number]) > MAX_CONTACTS:
