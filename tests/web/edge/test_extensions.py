@@ -5,7 +5,7 @@ import asyncio
 import email
 import email.policy
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from email.message import EmailMessage
 from functools import cache
 from pathlib import Path
@@ -276,6 +276,39 @@ async def test_who_is_there_and_what_waits_for_them(tmp_path: Path) -> None:
         lines = list(extension_lines(found["102"]))
         assert lines[0] == "102 Bob: idle, messages: 1 new, 0 heard"
         assert f"at {HOST}:{bob.far.port} by udp" in lines[1]
+
+
+async def test_a_phone_rings_at_once_after_a_restart(tmp_path: Path) -> None:
+    config = Config.model_validate(table(tmp_path))
+    async with AsyncExitStack() as stays:
+        async with office(config) as server:
+            bob = await stays.enter_async_context(desk(server, "102"))
+            await until(lambda: "102" in saved_phones(server))
+            [before] = (await phones_of(server, "102"))[1]
+        async with office(config) as server:
+            async with asyncio.timeout(HANGS_S):
+                while not (after := (await phones_of(server, "102"))[1]):
+                    await asyncio.sleep(0.05)
+            assert after[0]["address"] == before["address"]
+            call_id = await server.place("102", agent="")
+            await bob.answers()
+            await server.state(call_id, "answered")
+            await bob.far.hang_up()
+            await server.state(call_id, "ended")
+            assert await bob.register(expires=0)
+            await until(lambda: saved_phones(server) == {})
+
+
+def saved_phones(server: Served) -> dict[str, str]:
+    kept = server.edge.records.kept
+    assert kept is not None
+    return kept.store.registrations.of(kept.writer.server, 0) if kept.ready else {}
+
+
+async def phones_of(server: Served, number: str) -> tuple[str, list[dict[str, Any]]]:
+    found = (await server.get("/extensions"))["extensions"]
+    [extension] = [each for each in found if each["number"] == number]
+    return extension["state"], extension["phones"]
 
 
 async def test_an_operator_calls_an_extension(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ can have our INVITEs sent to a third party by naming it in a Contact.
     bound     its connection breaks                            → gone: it registers again
     bound     more than MAX_CONTACTS, and it is the oldest     → gone
     bound     the extension is removed, or has another password → gone
+    none      it was saved before a restart                    → bound
 """
 
 from collections import Counter
@@ -90,6 +91,10 @@ class Binding:
         return self.flow.transport == "UDP" and source != self.flow.remote
 
 
+Bindings = tuple[tuple[str, Binding], ...]
+"""Of one extension, each with the key by which its contact is known; the oldest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The response to a REGISTER."""
@@ -124,6 +129,14 @@ class Registrar:
     def bindings(self, number: str) -> tuple[Binding, ...]:
         """Return the phones of an extension, the one that registered last first."""
         return tuple(reversed(self._bindings.get(number, {}).values()))
+
+    def by_datagram(self) -> dict[str, Bindings]:
+        """Return the phones of each extension that outlive our connections, by contact."""
+        found = {
+            number: tuple((k, b) for k, b in bindings.items() if not b.flow.reliable)
+            for number, bindings in self._bindings.items()
+        }
+        return {number: phones for number, phones in found.items() if phones}
 
     def has_flow(self, flow: Flow) -> bool:
         """Return whether a phone has registered over this flow."""
@@ -191,6 +204,14 @@ class Registrar:
         self._step(number, wanted.key, Event.REGISTER, binding)
         while len(self._bindings[number]) > MAX_CONTACTS:
             self._step(number, next(iter(self._bindings[number])), Event.DISPLACED)
+
+    def restore(self, number: str, key: str, binding: Binding) -> bool:
+        """Add a phone of before a restart; return whether it is new here."""
+        known = self._bindings.get(number, {})
+        if key in known or len(known) >= MAX_CONTACTS:
+            return False
+        self._step(number, key, Event.REGISTER, binding)
+        return True
 
     def _step(self, number: str, key: str, event: Event, binding: Binding | None = None) -> None:
         bindings = self._bindings.setdefault(number, {})

@@ -71,11 +71,6 @@ def parser() -> argparse.ArgumentParser:
     _phone_parsers(commands)
     _campaigns_parser(commands.add_parser("campaigns", help="call many, and see who answered"))
     _queues_parser(commands.add_parser("queues", help="show queues, pause and resume members"))
-    extensions = commands.add_parser(
-        "extensions", help="show extensions, their phones and messages"
-    )
-    extensions.add_argument("--json", action="store_true", help="a JSON object for each extension")
-    _operator_arguments(extensions)
     _transcribe_parser(commands.add_parser("transcribe", help="transcribe audio or video files"))
     _align_parser(commands.add_parser("align", help="find when the words of a text are spoken"))
     _speak_parser(commands.add_parser("speak", help="synthesize a text to a file or a player"))
@@ -387,7 +382,9 @@ def _phone_parsers(commands: Any) -> None:
     trace.add_argument(
         "call", nargs="?", default="", metavar="CALL_ID", help="show the full messages of this call"
     )
-    for command in (dial, trace):
+    people = commands.add_parser("extensions", help="show extensions, their phones and messages")
+    people.add_argument("--json", action="store_true", help="a JSON object for each extension")
+    for command in (dial, trace, people):
         _operator_arguments(command)
     dial.add_argument("--json", action="store_true", help="one JSON object per line for each event")
     form = trace.add_mutually_exclusive_group()

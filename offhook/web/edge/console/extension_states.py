@@ -1,7 +1,6 @@
 """The extensions of an edge as the console shows them: where their phones are, and what they do."""
 
 from collections.abc import Iterable
-from time import monotonic, time
 from typing import Any
 
 from offhook.telephony.sip.call_io import SipCall
@@ -11,8 +10,9 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.records.times import iso
 
 
-def extension_states(edge: Edge) -> list[dict[str, Any]]:
-    """Returns the extensions of a process, without their passwords."""
+def extension_states(edge: Edge, epoch: float) -> list[dict[str, Any]]:
+    """Returns the extensions of a process, without their passwords. `epoch` is the time since 1970
+    at which the monotonic clock was 0."""
     sip = edge.sip
     if sip is None:
         return []
@@ -20,18 +20,19 @@ def extension_states(edge: Edge) -> list[dict[str, Any]]:
         {
             "number": number,
             "name": extension.name,
-            **_of_phones(sip, number),
+            **_of_phones(sip, number, epoch),
             "messages": None if edge.records.kept is None else _messages(sip, number),
         }
         for number, extension in sip.stack.settings.extensions.items()
     ]
 
 
-def _of_phones(sip: SipEndpoint, number: str) -> dict[str, Any]:
+def _of_phones(sip: SipEndpoint, number: str, epoch: float) -> dict[str, Any]:
     phones = sip.user_agent.phones.registrar.bindings(number)
     calls = [sip.calls[call] for call in sip.lines if call in sip.calls]
     own = [call for call in calls if call.trunk is not None and call.trunk.extension == number]
-    return {"state": _state(own, phones), "calls": len(own), "phones": list(map(_phone, phones))}
+    shown = [_phone(phone, epoch) for phone in phones]
+    return {"state": _state(own, phones), "calls": len(own), "phones": shown}
 
 
 def _state(calls: Iterable[SipCall], phones: Iterable[Binding]) -> str:
@@ -43,9 +44,8 @@ def _state(calls: Iterable[SipCall], phones: Iterable[Binding]) -> str:
     return "idle" if phones else "away"
 
 
-def _phone(phone: Binding) -> dict[str, Any]:
+def _phone(phone: Binding, epoch: float) -> dict[str, Any]:
     host, port = phone.flow.remote
-    epoch = time() - monotonic()
     return {
         "user_agent": phone.user_agent,
         "address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",

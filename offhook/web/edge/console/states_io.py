@@ -2,6 +2,7 @@
 them is imported when somebody asks: a server that waits for calls is small."""
 
 from collections.abc import Callable, Sequence
+from time import monotonic, time
 from typing import Any
 
 from aiohttp import web
@@ -26,7 +27,9 @@ async def extensions(request: web.Request) -> web.Response:
     """GET /extensions."""
     from offhook.web.edge.console.extension_states import extension_states
 
-    return web.json_response({"extensions": extension_states(request.app[EDGE])})
+    return web.json_response(
+        {"extensions": extension_states(request.app[EDGE], time() - monotonic())}
+    )
 
 
 async def engines(request: web.Request) -> web.Response:
