@@ -20,6 +20,7 @@ from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.app.cli.dial_io import extension_lines
 from offhook.web.config.config import Config, ConfigError, load
+from offhook.web.edge.calls.own_mailbox_io import OwnMailbox
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S, until
@@ -276,6 +277,36 @@ async def test_who_is_there_and_what_waits_for_them(tmp_path: Path) -> None:
         lines = list(extension_lines(found["102"]))
         assert lines[0] == "102 Bob: idle, messages: 1 new, 0 heard"
         assert f"at {HOST}:{bob.far.port} by udp" in lines[1]
+
+
+async def test_bob_hears_his_message_by_phone_and_deletes_it(tmp_path: Path, quick: None) -> None:
+    settings = table(tmp_path, x102={"voicemail": "mailbox"})
+    settings["sip"]["messages"] = "*97"
+    async with (
+        office(Config.model_validate(settings)) as server,
+        desk(server, "101") as ann,
+        desk(server, "102") as bob,
+    ):
+        await ann.begins_to_call("102")
+        bob.far.reply(await bob.rings(), 486)
+        await leave_message(ann)
+        assert await voice_message(bob) == "1/0"
+        await bob.begins_to_call("*97")
+        await bob.is_answered()
+        assert await voice_message(bob) == "0/1"  # it is played
+        own = OwnMailbox("102", server.edge.records, lambda: server.edge.config)
+        [message] = await own.messages()
+        assert (message.caller, message.heard) == ("101", True)
+        sound = await own.listen(message.id)
+        assert sound is not None
+        assert len(sound) > len(said(ASKED)) / 2
+        assert np.abs(sound).max() > 1000
+        bob.presses(2)
+        assert await voice_message(bob) == "0/0"
+        await bob.far.is_hung_up()
+        assert await messages(server) == []
+        await ann.begins_to_call("*97")  # who has no voicemail
+        ann.far.ack_refusal(await ann.far.response(404))
 
 
 async def test_a_phone_rings_at_once_after_a_restart(tmp_path: Path) -> None:
