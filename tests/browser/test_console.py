@@ -117,6 +117,7 @@ def environment_of(folder: Path) -> dict[str, str]:
         "OFFHOOK_SIP_UDP": port,
         "OFFHOOK_SIP_TCP": port,
         "OFFHOOK_SIP_TRUNKS": json.dumps([trunk]),
+        "OFFHOOK_SIP_EXTENSIONS": json.dumps({"101": {"password": "secret", "name": EVIL}}),
     }
 
 
@@ -183,7 +184,9 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert seen["last"] in ("hello there", *(f"still here {number}" for number in range(10_000)))
     assert seen["asked"] == [True, False]  # words come by themselves
     assert "hang-up" in seen["focused"]
-    [trunk] = seen["trunks"]
+    trunk, extension = seen["trunks"]
+    assert EVIL in extension
+    assert "no phone registered" in extension
     assert EVIL in trunk
     assert "nowhere.invalid" in trunk
     assert any("pocketsphinx" in engine for engine in seen["engines"])

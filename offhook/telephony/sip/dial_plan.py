@@ -43,6 +43,8 @@ def destination(
     """Return where a call goes. `caller` is who has proved to call.
 
     an extension calls an extension                     its phones
+    an extension calls the number of messages           its voicemail
+    somebody else does, or it has no voicemail          404
     a route matches                                     the route's agent, or its extension's
                                                         phones, or its refusal
     an extension calls a number, and may call outside   the extension's trunk
@@ -53,6 +55,9 @@ def destination(
     own = caller.extension if caller is not None else ""
     if own and info.called in settings.extensions:
         return Destination(extension=info.called)
+    if settings.messages and info.called == settings.messages:
+        voicemail = settings.extensions[own].voicemail if own in settings.extensions else ""
+        return Destination(voicemail) if voicemail else Destination(status=404)
     found = route(settings.routes, info, conditions)
     if found is not None:
         if found.refuse:

@@ -12,17 +12,20 @@ from loguru import logger
 from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext, Fallback, Shared
 from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
+from offhook.pipeline.conversation.agents.mailbox.mailbox import Mailbox
 from offhook.pipeline.conversation.call.silences import SilenceStep
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.call_variables import filled
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.sip.trunks.extension import PREFIX
 from offhook.web.config.agents import DEFAULT, NOTE
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.config.hours import on_duty
 from offhook.web.config.plugins import check_agents
 from offhook.web.edge.agent_probe_io import AgentProbes
+from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.http.logs import WORDS, brief, for_log
 from offhook.web.http.logs import kind as kind_of_event
 from offhook.web.tools.agent_tools_io import AgentTools, StandIns
@@ -33,9 +36,9 @@ from offhook.web.tools.function_io import Fill
 class CallAgents:
     """Makes the agents of calls. They share the connections to models and tools."""
 
-    def __init__(self, config: Callable[[], Config]) -> None:
+    def __init__(self, config: Callable[[], Config], records: CallRecords) -> None:
         """`config` returns the current configuration, which may be reloaded."""
-        self._config = config
+        self._config, self._records = config, records
         self._shared = Shared()
         self._tools = AgentTools()
         self.probes = AgentProbes(config())
@@ -164,6 +167,7 @@ class CallAgents:
     def _context(self, a: AgentSettings, call: Call, fill: Fill, briefing: str) -> AgentContext:
         """Returns what an agent is made of."""
         kind, fallback = a.of_kind, None
+        mailbox = self._mailbox(call.leg.info)
         details = {name: detail.filled(fill) for name, detail in a.collect.items()}
         collects = instructions(details, call.leg.collected, NOTE) if details else ""
         if a.fallback:
@@ -175,12 +179,23 @@ class CallAgents:
             getattr(self._config(), kind.section) if kind.section else a.own_settings,
             table=a,
             instructions="\n\n".join(filter(None, (fill(a.instructions), collects, briefing))),
-            greeting=fill(a.greeting),
+            greeting="" if mailbox is not None else fill(a.greeting),
             shared=self._shared,
             log=partial(_log, call.leg.call_id, self._config().log.has_words),
             fallback=fallback,
             passages=self._tools.finder(a),
+            mailbox=mailbox,
         )
+
+    def _mailbox(self, info: CallInfo) -> Mailbox | None:
+        """Returns the messages of an extension that calls to hear them; None for other calls."""
+        sip, number = self._config().sip, info.trunk.removeprefix(PREFIX)
+        asks = sip is not None and sip.messages and info.called == sip.messages
+        if not asks or number == info.trunk or info.direction != "inbound":
+            return None
+        from offhook.web.edge.calls.own_mailbox_io import OwnMailbox
+
+        return OwnMailbox(number, self._records, self._config)
 
     async def close(self) -> None:
         """Closes the connections to models and tools."""

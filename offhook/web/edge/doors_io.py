@@ -54,7 +54,7 @@ async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
     sip.hooks.conditions = RouteConditions(lambda: edge.config)
     edge.metrics.add_phone_collector(sip)
     if settings.extensions:
-        edge.records.show_mailboxes(sip.show_messages)
+        edge.records.serve_extensions(sip)
     level = "WARNING" if is_risky(settings) else "INFO"
     logger.log(level, "who may call by phone: {}", callers_allowed(settings))
     return sip

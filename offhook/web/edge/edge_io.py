@@ -123,7 +123,7 @@ class Edge:
         self.realtime = RealtimeCalls(
             config.server.max_call_minutes * 60, lambda: self.config.realtime.mcp_servers
         )
-        self.agents = CallAgents(lambda: self.config)
+        self.agents = CallAgents(lambda: self.config, self.records)
         self.engines = CallEngines(config, self.metrics, auto)
         self.queues = Queues(self, Transfers(self), QueueMetrics(self.metrics.registry))
         self.ready = False

@@ -97,6 +97,7 @@ ROUTES: Mapping[str, Role] = {
     "campaigns": Role.RECORDS,
     "do-not-call": Role.RECORDS,
     "trunks": Role.RECORDS,
+    "extensions": Role.RECORDS,
     "queues": Role.RECORDS,
     "queues/{name}/members": Role.OPERATOR,
     "engines": Role.RECORDS,

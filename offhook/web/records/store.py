@@ -31,6 +31,7 @@ from offhook.web.records.entries import (
     storable,
 )
 from offhook.web.records.errors import EntryError, StoreError
+from offhook.web.records.extensions.phones import Registrations
 from offhook.web.records.listing import listed
 from offhook.web.records.live import LiveReader
 from offhook.web.records.live_look import SPOKEN
@@ -103,6 +104,7 @@ class CallStore:
         self.calling = Calling(self._begin, self.outbox)
         self.do_not_call = DoNotCall(self.kind, self._begin)
         self.voicemails = Voicemails(self.kind, self._begin)
+        self.registrations = Registrations(self.kind, self._begin)
 
     @property
     def place(self) -> str:

@@ -123,6 +123,17 @@ voicemails = sa.Table(
 )
 """The calls in which a message was left, and for whom. It goes with the words of its call."""
 
+registrations = sa.Table(
+    "registrations",
+    METADATA,
+    sa.Column("server", sa.Text, primary_key=True),
+    sa.Column("extension", sa.Text, primary_key=True),
+    sa.Column("phones", sa.Text, nullable=False),
+    sa.Column("expires", sa.Double, nullable=False),
+)
+"""Where the phones of extensions are that have registered by UDP, as JSON, and when the last of
+them expires; each server has its own."""
+
 deliveries = sa.Table(
     "deliveries",
     METADATA,

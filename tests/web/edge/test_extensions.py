@@ -5,7 +5,7 @@ import asyncio
 import email
 import email.policy
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from email.message import EmailMessage
 from functools import cache
 from pathlib import Path
@@ -18,12 +18,14 @@ from aiohttp import ClientSession, web
 from benchmarks.answers.voices import trimmed, voices_of
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.web.app.cli.dial_io import extension_lines
 from offhook.web.config.config import Config, ConfigError, load
+from offhook.web.edge.calls.own_mailbox_io import OwnMailbox
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.extensions.desks import Desk
-from tests.telephony.sip.scripted_peer import udp_peer
+from tests.telephony.sip.scripted_peer import HOST, udp_peer
 from tests.telephony.sip.scripted_sound import Sound, sound
 from tests.web.edge.phones import Served
 from tests.web.edge.scripted_edge import ScriptedEdge
@@ -244,6 +246,100 @@ async def test_a_call_between_extensions_is_found_in_the_store(tmp_path: Path) -
             while len(found := (await server.get("/calls?number=101"))["calls"]) < 2:
                 await asyncio.sleep(0.05)
     assert {call["trunk"] for call in found} == {"ext:101", "ext:102"}
+
+
+async def test_who_is_there_and_what_waits_for_them(tmp_path: Path) -> None:
+    config = Config.model_validate(table(tmp_path, x102={"name": "Bob", "voicemail": "mailbox"}))
+    async with office(config) as server, desk(server, "101") as ann:
+
+        async def extensions() -> dict[str, Any]:
+            answer = await server.client.get("/extensions")
+            text = await answer.text()
+            assert "pass-10" not in text
+            return {each["number"]: each for each in (await answer.json())["extensions"]}
+
+        found = await extensions()
+        assert [found[number]["state"] for number in ("101", "102")] == ["idle", "away"]
+        assert (found["102"]["name"], found["102"]["phones"]) == ("Bob", [])
+        [phone] = found["101"]["phones"]
+        assert (phone["address"], phone["transport"]) == (f"{HOST}:{ann.far.port}", "udp")
+        assert phone["since"] < phone["expires"]
+        async with desk(server, "102") as bob:
+            await ann.begins_to_call("102")
+            invite = await bob.rings()
+            found = await extensions()
+            assert [found[number]["state"] for number in ("101", "102")] == ["in_call", "ringing"]
+            bob.far.reply(invite, 486)
+            await leave_message(ann)
+            await voice_message(bob)
+        found = await extensions()
+        assert found["102"]["messages"] == {"new": 1, "heard": 0}
+        lines = list(extension_lines(found["102"]))
+        assert lines[0] == "102 Bob: idle, messages: 1 new, 0 heard"
+        assert f"at {HOST}:{bob.far.port} by udp" in lines[1]
+
+
+async def test_bob_hears_his_message_by_phone_and_deletes_it(tmp_path: Path, quick: None) -> None:
+    settings = table(tmp_path, x102={"voicemail": "mailbox"})
+    settings["sip"]["messages"] = "*97"
+    async with (
+        office(Config.model_validate(settings)) as server,
+        desk(server, "101") as ann,
+        desk(server, "102") as bob,
+    ):
+        await ann.begins_to_call("102")
+        bob.far.reply(await bob.rings(), 486)
+        await leave_message(ann)
+        assert await voice_message(bob) == "1/0"
+        await bob.begins_to_call("*97")
+        await bob.is_answered()
+        assert await voice_message(bob) == "0/1"  # it is played
+        own = OwnMailbox("102", server.edge.records, lambda: server.edge.config)
+        [message] = await own.messages()
+        assert (message.caller, message.heard) == ("101", True)
+        sound = await own.listen(message.id)
+        assert sound is not None
+        assert len(sound) > len(said(ASKED)) / 2
+        assert np.abs(sound).max() > 1000
+        bob.presses(2)
+        assert await voice_message(bob) == "0/0"
+        await bob.far.is_hung_up()
+        assert await messages(server) == []
+        await ann.begins_to_call("*97")  # who has no voicemail
+        ann.far.ack_refusal(await ann.far.response(404))
+
+
+async def test_a_phone_rings_at_once_after_a_restart(tmp_path: Path) -> None:
+    config = Config.model_validate(table(tmp_path))
+    async with AsyncExitStack() as stays:
+        async with office(config) as server:
+            bob = await stays.enter_async_context(desk(server, "102"))
+            await until(lambda: "102" in saved_phones(server))
+            [before] = (await phones_of(server, "102"))[1]
+        async with office(config) as server:
+            async with asyncio.timeout(HANGS_S):
+                while not (after := (await phones_of(server, "102"))[1]):
+                    await asyncio.sleep(0.05)
+            assert after[0]["address"] == before["address"]
+            call_id = await server.place("102", agent="")
+            await bob.answers()
+            await server.state(call_id, "answered")
+            await bob.far.hang_up()
+            await server.state(call_id, "ended")
+            assert await bob.register(expires=0)
+            await until(lambda: saved_phones(server) == {})
+
+
+def saved_phones(server: Served) -> dict[str, str]:
+    kept = server.edge.records.kept
+    assert kept is not None
+    return kept.store.registrations.of(kept.writer.server, 0) if kept.ready else {}
+
+
+async def phones_of(server: Served, number: str) -> tuple[str, list[dict[str, Any]]]:
+    found = (await server.get("/extensions"))["extensions"]
+    [extension] = [each for each in found if each["number"] == number]
+    return extension["state"], extension["phones"]
 
 
 async def test_an_operator_calls_an_extension(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ TABLE = {
     ("GET", "/voicemails"): Use.READ,
     ("DELETE", "/voicemails/{call}"): Use.OPERATE,
     ("GET", "/trunks"): Use.READ,
+    ("GET", "/extensions"): Use.READ,
     ("GET", "/engines"): Use.READ,
     ("POST", "/engines"): Use.OPERATE,
     ("GET", "/agents"): Use.READ,
@@ -80,7 +81,7 @@ TABLE = {
 }
 """Every route below these roots; HEAD is as GET."""
 OURS = re.compile(
-    r"/(calls|campaigns|do-not-call|console|voicemails|trunks|engines|agents|queues)(/.*)?"
+    r"/(calls|campaigns|do-not-call|console|voicemails|trunks|extensions|engines|agents|queues)(/.*)?"
 )
 REFUSED = (401, 403)
 

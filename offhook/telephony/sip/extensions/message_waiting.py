@@ -70,6 +70,10 @@ class MessageWaiting:
     def __len__(self) -> int:
         return len(self._subscriptions)
 
+    def counts(self, number: str) -> Counts:
+        """Return how many messages an extension has, new and heard ones."""
+        return self._counts.get(number, NONE)
+
     def receive(self, request: Request, number: str, flow: Flow, now: float) -> tuple[Answer, str]:
         """Process a SUBSCRIBE whose sender has proved to be extension `number`. Returns the answer
         and the tag of its To; `confirm` must be called once that is sent."""
@@ -124,7 +128,7 @@ class MessageWaiting:
 
     def registered(self, number: str, binding: Binding, now: float) -> None:
         """A phone has come: tell it of what waits, unless it will subscribe by itself."""
-        if self._counts.get(number, NONE) != NONE and not self._is_subscribed(number, binding.flow):
+        if self.counts(number) != NONE and not self._is_subscribed(number, binding.flow):
             self._notify_phone(number, binding, now)
 
     def _update_phones(self, number: str, now: float) -> None:
@@ -167,7 +171,7 @@ class MessageWaiting:
     def _request(
         self, number: str, target: Uri, us: NameAddr, phone: NameAddr, call_id: str, flow: Flow
     ) -> Request:
-        new, heard = self._counts.get(number, NONE)
+        new, heard = self.counts(number)
         contact = self._contact(flow)
         waiting = "yes" if new else "no"
         body = (

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from offhook.telephony.sip.extensions.message_waiting import Counts, MessageWaiting
-from offhook.telephony.sip.extensions.registrar import Registrar
+from offhook.telephony.sip.extensions.registrar import Bindings, Registrar
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, respond
 from offhook.telephony.sip.messages.uri import Uri
@@ -52,6 +52,12 @@ class Phones:
     def show(self, messages: Mapping[str, Counts], now: float) -> None:
         """Have phones show how many messages their extensions have, new and heard ones."""
         self.message_waiting.use(messages, now)
+
+    def restore(self, number: str, phones: Bindings, now: float) -> None:
+        """Reach phones of before a restart."""
+        for key, binding in phones:
+            if self.registrar.restore(number, key, binding):
+                self.message_waiting.registered(number, binding, now)
 
     def use(self, settings: SipSettings) -> None:
         """Apply other extensions."""

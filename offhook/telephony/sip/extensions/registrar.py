@@ -12,6 +12,7 @@ can have our INVITEs sent to a third party by naming it in a Contact.
     bound     its connection breaks                            → gone: it registers again
     bound     more than MAX_CONTACTS, and it is the oldest     → gone
     bound     the extension is removed, or has another password → gone
+    none      it was saved before a restart                    → bound
 """
 
 from collections import Counter
@@ -23,6 +24,7 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.ending import shown
 from offhook.telephony.sip.trunks.extension import Extension
 
 DEFAULT_EXPIRES_S = 300
@@ -77,12 +79,20 @@ class Binding:
     cseq: int
     expires_at: float
     """Monotonic seconds."""
+    since: float
+    """When the phone registered first, in monotonic seconds."""
+    user_agent: str = ""
+    """What the phone says it is."""
 
     @property
     def behind_nat(self) -> bool:
         """Whether it says to be at another address than it sends from."""
         source = self.contact.host, self.contact.port or 5060
         return self.flow.transport == "UDP" and source != self.flow.remote
+
+
+Bindings = tuple[tuple[str, Binding], ...]
+"""Of one extension, each with the key by which its contact is known; the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,14 @@ class Registrar:
     def bindings(self, number: str) -> tuple[Binding, ...]:
         """Return the phones of an extension, the one that registered last first."""
         return tuple(reversed(self._bindings.get(number, {}).values()))
+
+    def by_datagram(self) -> dict[str, Bindings]:
+        """Return the phones of each extension that outlive our connections, by contact."""
+        found = {
+            number: tuple((k, b) for k, b in bindings.items() if not b.flow.reliable)
+            for number, bindings in self._bindings.items()
+        }
+        return {number: phones for number, phones in found.items() if phones}
 
     def has_flow(self, flow: Flow) -> bool:
         """Return whether a phone has registered over this flow."""
@@ -172,17 +190,28 @@ class Registrar:
         if not wanted.expires_s:
             self._step(number, wanted.key, Event.REMOVE)
             return
+        known = self._bindings.get(number, {}).get(wanted.key)
         binding = Binding(
             wanted.contact,
             flow,
             tuple(request.headers.all("Path")),
             request.call_id,
             request.cseq.number,
-            now + min(wanted.expires_s, MAX_EXPIRES_S),
+            expires_at=now + min(wanted.expires_s, MAX_EXPIRES_S),
+            since=now if known is None else known.since,
+            user_agent=shown(request.headers.get("User-Agent") or ""),
         )
         self._step(number, wanted.key, Event.REGISTER, binding)
         while len(self._bindings[number]) > MAX_CONTACTS:
             self._step(number, next(iter(self._bindings[number])), Event.DISPLACED)
+
+    def restore(self, number: str, key: str, binding: Binding) -> bool:
+        """Add a phone of before a restart; return whether it is new here."""
+        known = self._bindings.get(number, {})
+        if key in known or len(known) >= MAX_CONTACTS:
+            return False
+        self._step(number, key, Event.REGISTER, binding)
+        return True
 
     def _step(self, number: str, key: str, event: Event, binding: Binding | None = None) -> None:
         bindings = self._bindings.setdefault(number, {})

@@ -364,6 +364,9 @@ class SipSettings:
     """The first match wins; without routes, the default agent."""
     extensions: Mapping[str, Extension] = field(default_factory=dict)
     """Phones that register here, by the numbers at which they are called."""
+    messages: str = ""
+    """Number at which an extension hears the messages of its voicemail, such as "*97"; "" for
+    none."""
     digest: tuple[Literal["SHA-256", "MD5"], ...] = ("MD5",)
     """Algorithms with which phones prove their passwords, in the order in which they are offered
     (RFC 8760). Some phones know only MD5, and some fail where anything else is offered as well."""
@@ -463,6 +466,10 @@ class SipSettings:
             if extension.outside and extension.outside not in with_server:
                 named = f"no trunk with a server is called {extension.outside!r}"
                 raise SipError(f"extension {number}: outside: {named}")
+        if self.messages:
+            check_number(self.messages)
+        if self.messages in self.extensions:
+            raise SipError(f"messages: {self.messages} is an extension")
         for route in self.routes:
             if route.extension and route.extension not in self.extensions:
                 raise SipError(f"a route names an unknown extension {route.extension!r}")

@@ -1,4 +1,4 @@
-"""`offhook dial`, `queues` and `sip-trace`: HTTP client of a running server's phones."""
+"""`offhook dial`, `queues`, `extensions` and `sip-trace`: HTTP client of a server's phones."""
 
 import asyncio
 import json
@@ -185,6 +185,23 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
         said = f"the answer is {answer.status} {answer.reason}: is that an offhook server?"
     again = answer.headers.get("Retry-After")
     raise PhoneError(f"{said}; try again in {again} s" if again else said)
+
+
+def extension_lines(extension: dict[str, Any]) -> Iterator[str]:
+    """Yields an extension as people read it."""
+    messages, name = extension["messages"], extension["name"]
+    state = extension["state"].replace("_", " ")
+    waiting = (
+        "" if messages is None else f", messages: {messages['new']} new, {messages['heard']} heard"
+    )
+    yield f"{extension['number']}{f' {name}' if name else ''}: {state}{waiting}"
+    for phone in extension["phones"]:
+        what = phone["user_agent"] or "phone"
+        since, expires = phone["since"][:16], phone["expires"][11:19]
+        yield (
+            f"  {what} at {phone['address']} by {phone['transport']},"
+            f" since {since}, until {expires} UTC"
+        )
 
 
 def queue_lines(queue: dict[str, Any]) -> Iterator[str]:

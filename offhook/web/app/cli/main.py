@@ -13,7 +13,7 @@ from offhook.web.app.cli.commands.checks_io import bench, doctor
 from offhook.web.app.cli.commands.conversations_io import chat, evaluate, init
 from offhook.web.app.cli.commands.kept_calls_io import kept_calls
 from offhook.web.app.cli.commands.models_io import models
-from offhook.web.app.cli.commands.phones_io import call, dial, queues, sip_trace
+from offhook.web.app.cli.commands.phones_io import call, dial, extensions, queues, sip_trace
 from offhook.web.app.cli.commands.servers_io import serve, speech
 from offhook.web.app.cli.commands.speech_io import align, speak, transcribe, voice
 from offhook.web.app.cli.commands.workers_io import worker
@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[[Namespace, Terminal], int]] = {
     "campaigns": campaigns,
     "sip-trace": sip_trace,
     "queues": queues,
+    "extensions": extensions,
     "transcribe": transcribe,
     "align": align,
     "speak": speak,

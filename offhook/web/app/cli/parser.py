@@ -382,7 +382,9 @@ def _phone_parsers(commands: Any) -> None:
     trace.add_argument(
         "call", nargs="?", default="", metavar="CALL_ID", help="show the full messages of this call"
     )
-    for command in (dial, trace):
+    people = commands.add_parser("extensions", help="show extensions, their phones and messages")
+    people.add_argument("--json", action="store_true", help="a JSON object for each extension")
+    for command in (dial, trace, people):
         _operator_arguments(command)
     dial.add_argument("--json", action="store_true", help="one JSON object per line for each event")
     form = trace.add_mutually_exclusive_group()

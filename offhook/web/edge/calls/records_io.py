@@ -17,6 +17,7 @@ from offhook.media.line_recording import NotRecorded
 from offhook.media.recording_io import FinishedRecording, RecordingWriter, check_writable
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.web.config.config import Config, ConfigError
@@ -195,13 +196,16 @@ class CallRecords:
             place, seconds, sealed = recording.place, recording.seconds, recording.sealed
             self.kept.add(RecordingReady(call, place, seconds, sealed))
 
-    def show_mailboxes(self, show: Callable[[Mapping[str, tuple[int, int]]], None]) -> None:
-        """Has `show` called with the new and the heard messages of all mailboxes whenever they
-        change, if calls are kept."""
+    def serve_extensions(self, sip: SipEndpoint) -> None:
+        """Has phones show the messages of their mailboxes, and ring again after a restart, if calls
+        are kept."""
         if self.kept is not None and self._queues is not None:
             from offhook.web.edge.calls.mailboxes_io import Mailboxes
+            from offhook.web.edge.calls.saved_phones_io import PhonesKeeper
 
-            Mailboxes(self.kept.store.voicemails, show).start(self._queues)
+            store, server = self.kept.store, self.kept.writer.server
+            Mailboxes(store.voicemails, sip.show_messages).start(self._queues)
+            PhonesKeeper(sip, store.registrations, server).start(self._queues)
 
     def trunk_turned(self, trunk: TrunkState) -> None:
         """Has programs told that a trunk has come up or gone down."""

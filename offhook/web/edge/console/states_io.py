@@ -1,7 +1,8 @@
-"""GET /trunks, /engines and /agents: how the parts of a server are. What describes them is
-imported when somebody asks: a server that waits for calls is small."""
+"""GET /trunks, /extensions, /engines and /agents: how the parts of a server are. What describes
+them is imported when somebody asks: a server that waits for calls is small."""
 
 from collections.abc import Callable, Sequence
+from time import monotonic, time
 from typing import Any
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from offhook.web.edge.http_io import EDGE, Handler, error
 from offhook.web.records.live_look import AgentSums
 
 States = Sequence[list[dict[str, Any]]]
-"""Of trunks or engines, those of each process."""
+"""Of trunks, extensions or engines, those of each process."""
 
 
 async def trunks(request: web.Request) -> web.Response:
@@ -20,6 +21,15 @@ async def trunks(request: web.Request) -> web.Response:
     from offhook.web.edge.console.trunk_states import trunk_states
 
     return web.json_response({"trunks": trunk_states(request.app[EDGE])})
+
+
+async def extensions(request: web.Request) -> web.Response:
+    """GET /extensions."""
+    from offhook.web.edge.console.extension_states import extension_states
+
+    return web.json_response(
+        {"extensions": extension_states(request.app[EDGE], time() - monotonic())}
+    )
 
 
 async def engines(request: web.Request) -> web.Response:
@@ -74,6 +84,7 @@ def merged_engines(states: States) -> list[dict[str, Any]]:
 
 MERGED: dict[Handler, tuple[str, Callable[[States], list[dict[str, Any]]]]] = {
     trunks: ("trunks", merged_trunks),
+    extensions: ("extensions", lambda states: [each for state in states for each in state]),
     engines: ("engines", merged_engines),
 }
 """What is asked of all processes: its name in the answer, and how theirs become one."""
@@ -81,5 +92,6 @@ MERGED: dict[Handler, tuple[str, Callable[[States], list[dict[str, Any]]]]] = {
 
 def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/trunks", trunks)
+    router.add_get("/extensions", extensions)
     router.add_get("/engines", engines)
     router.add_get("/agents", agents)

@@ -65,7 +65,7 @@ class StoreWriter:
         `on_written` are told numbers of entries."""
         self.store = store
         self.words = words
-        self._writer = writer
+        self.writer = writer
         self._folder = spool
         self._spool: SpoolFile | None = None
         self._keep_s = keep_s
@@ -119,7 +119,7 @@ class StoreWriter:
                 self._replay()
                 self._write_waiting()
                 if now >= next_seen:
-                    self.store.seen(self._writer, time.time())
+                    self.store.seen(self.writer, time.time())
                     self.store.close_lost(time.time(), UNSEEN_S)
                     next_seen = now + SEEN_S
                 if now >= next_expiry and not ends:
@@ -140,10 +140,10 @@ class StoreWriter:
 
     def _prepare(self) -> None:
         self.store.prepare()
-        rehearse(self.store, self._writer)
+        rehearse(self.store, self.writer)
         now = time.time()
-        lost = self.store.close_lost(now, UNSEEN_S, self._writer)
-        self.store.seen(self._writer, now)
+        lost = self.store.close_lost(now, UNSEEN_S, self.writer)
+        self.store.seen(self.writer, now)
         if lost:
             logger.warning(
                 "{} calls were in progress when the server stopped: {}{}",
@@ -159,7 +159,7 @@ class StoreWriter:
     def _write(self, entries: Sequence[Entry]) -> None:
         """Writes entries. One that the database refuses is left out, and holds up no other."""
         try:
-            self.store.write(entries, self._writer, time.time())
+            self.store.write(entries, self.writer, time.time())
         except EntryError as error:
             if len(entries) > 1:
                 for entry in entries:

@@ -55,13 +55,17 @@ class Desk:
     async def begins_to_call(self, number: str, *headers: tuple[str, str]) -> None:
         self.far.target = f"sip:{number}@{HOST}"
         self.far.call_id, self.far.their_tag = f"call-{next(numbers)}", ""
-        await self.proves(self.far.invite(self.line.sdp(), *headers))
+        keys = "a=rtpmap:101 telephone-event/8000"
+        await self.proves(self.far.invite(self.line.sdp("0 101", keys), *headers))
 
     async def is_answered(self) -> Response:
         answer = await self.far.response(200, "INVITE")
         self.far.ack(answer)
         self.line.aim(sdp_of(answer) or "")
         return answer
+
+    def presses(self, key: int) -> None:
+        self.line.key(key, 101)
 
     async def answers(self) -> Request:
         """Whoever calls."""

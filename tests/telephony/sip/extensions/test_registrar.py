@@ -118,6 +118,19 @@ def test_a_phone_registers_is_reached_by_its_flow_and_leaves():
     assert contacts(ua) == []
 
 
+def test_a_phone_is_known_since_it_came_first_and_by_what_it_says_it_is():
+    ua = server()
+    phone = Phone(ua)
+    phone.register(("User-Agent", "desk\x0bphone"))
+    phone.register(("User-Agent", "desk phone 2"), now=START + 60)
+    [binding] = ua.phones.registrar.bindings("101")
+    assert (binding.since, binding.user_agent) == (START, "desk phone 2")
+    phone.register(("Expires", "0"), now=START + 70)
+    phone.register(now=START + 80)
+    [binding] = ua.phones.registrar.bindings("101")
+    assert (binding.since, binding.user_agent) == (START + 80, "")
+
+
 def test_bindings_end_with_their_time_and_with_their_connection():
     ua = server()
     Phone(ua, flow=HOME).register(("Expires", "60"))

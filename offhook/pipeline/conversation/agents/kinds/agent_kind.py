@@ -16,6 +16,7 @@ from offhook.pipeline.conversation.passages import FindPassages
 from offhook.pipeline.speech.engine_spec import imported
 
 if TYPE_CHECKING:  # what configures an agent runs none
+    from offhook.pipeline.conversation.agents.mailbox.mailbox import Mailbox
     from offhook.pipeline.conversation.call_io import Agent, Call
 
 OF_THE_VOICE = frozenset(
@@ -87,6 +88,8 @@ class AgentContext:
     """Finds the passages of its documents that belong into a request; None: none do."""
     guide: Guide = NO_GUIDE
     """Leads its model through the conversation."""
+    mailbox: "Mailbox | None" = None
+    """The messages that whoever calls wants to hear; None: the call is for something else."""
 
 
 def no_faults(table: Any) -> Iterable[str]:

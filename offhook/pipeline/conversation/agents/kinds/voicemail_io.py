@@ -1,4 +1,4 @@
-"""Makes the agent of a call that takes a message.
+"""Makes the agent of a call that takes a message, or in which they are played to whom they are for.
 
     greeting    its words, or its file, were played, or could not be     → tone
     tone        it was played                                            → message, recorded
@@ -9,7 +9,6 @@ A message counts if something was said after the tone: whoever hangs up at once 
 """
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +21,12 @@ from offhook.media.files.decoding_io import DecoderUnavailable
 from offhook.media.files.formats import FileError
 from offhook.media.files.sound_io import read_sound
 from offhook.media.line_recording import NotRecorded
-from offhook.media.pcm import RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.agents_io import SilentAgent
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext
 from offhook.pipeline.conversation.agents.kinds.voicemail import VOICEMAIL, VoicemailSettings
+from offhook.pipeline.conversation.agents.mailbox.owner_io import Owner
+from offhook.pipeline.conversation.agents.mailbox.playing_io import play
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.digits import without_keys
 from offhook.pipeline.conversation.events import (
@@ -53,26 +54,6 @@ TONE_HZ = 1000
 TONE_S = 0.4
 LOOK_S = 0.1
 """Interval in s at which the length of the message and the silence are looked at."""
-
-_SILENCE = np.zeros(SAMPLES_OUT, np.int16)
-
-
-class _Sound:
-    """A sound, and silence after it; see `Leg.playing`."""
-
-    def __init__(self, pcm: Pcm) -> None:
-        self.played = asyncio.Event()
-        self._ticks = iter([pcm[i : i + SAMPLES_OUT] for i in range(0, len(pcm), SAMPLES_OUT)])
-
-    def __iter__(self) -> Iterator[Pcm]:
-        return self
-
-    def __next__(self) -> Pcm:
-        tick = next(self._ticks, None)
-        if tick is None:
-            self.played.set()
-            return _SILENCE
-        return np.pad(tick, (0, SAMPLES_OUT - len(tick)))
 
 
 class _Voicemail(SilentAgent):
@@ -142,7 +123,7 @@ class _Voicemail(SilentAgent):
                 await asyncio.wait_for(self._greeted.wait(), GREETING_S)
             except TimeoutError:
                 logger.warning("{}: the greeting was not played", leg.call_id)
-        await self._play(_tone())
+        await play(leg, _tone())
         try:
             leg.recording.start("agent")
         except NotRecorded as error:
@@ -168,12 +149,7 @@ class _Voicemail(SilentAgent):
         except (FileError, DecoderUnavailable) as error:
             logger.error("{}: no greeting: {}", self._call.leg.call_id, error)
         else:
-            await self._play(sound)
-
-    async def _play(self, pcm: Pcm) -> None:
-        sound = _Sound(pcm)
-        with self._call.leg.playing(sound):
-            await sound.played.wait()
+            await play(self._call.leg, sound)
 
 
 def _read(file: Path) -> Pcm:
@@ -187,6 +163,9 @@ def _tone() -> Pcm:
 
 
 def make(context: AgentContext) -> Agent:
+    if context.mailbox is not None:
+        owner = Owner(context.call, context.mailbox, context.table.time_zone)
+        return Agent(VOICEMAIL.name, owner)
     settings: VoicemailSettings = context.settings
     greets = bool(context.greeting) and not settings.greeting_file
     processor = _Voicemail(context.call, settings, greets=greets)

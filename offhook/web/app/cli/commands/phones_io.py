@@ -1,4 +1,4 @@
-"""`offhook call`, `dial`, `queues` and `sip-trace`: calls to and by a running server."""
+"""`offhook call`, `dial`, `queues`, `extensions` and `sip-trace`: calls of a running server."""
 
 import asyncio
 import json
@@ -131,6 +131,18 @@ def queues(arguments: Namespace, terminal: Terminal) -> int:
         terminal.show(json.dumps(queue) if a.json else "\n".join(queue_lines(queue)))
     if not found and not a.json:
         terminal.show("the server has no queues")
+    return 0
+
+
+def extensions(arguments: Namespace, terminal: Terminal) -> int:
+    from offhook.web.app.cli.dial_io import Phones, extension_lines
+
+    a = arguments
+    found = run(Phones(*operator(a)).ask("GET", "/extensions"))["extensions"]
+    for each in found:
+        terminal.show(json.dumps(each) if a.json else "\n".join(extension_lines(each)))
+    if not found and not a.json:
+        terminal.show("the server has no extensions: see [sip.extensions] in offhook.toml")
     return 0
 
 

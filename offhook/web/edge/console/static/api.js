@@ -29,6 +29,7 @@ export const search = (query) => ask(`calls?${new URLSearchParams(query)}`);
 export const call = (id) => ask(`calls/${encodeURIComponent(id)}/record`);
 export const timeline = (id) => ask(`calls/${encodeURIComponent(id)}/timeline`);
 export const trunks = () => ask("trunks");
+export const extensions = () => ask("extensions");
 export const engines = () => ask("engines");
 export const agents = (query) => ask(`agents?${new URLSearchParams(query)}`);
 export const campaigns = () => ask("campaigns");

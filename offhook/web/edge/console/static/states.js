@@ -1,6 +1,6 @@
-// How the parts of the server are: trunks, engines and agents.
+// How the parts of the server are: trunks and extensions, engines and agents.
 
-import { agents, engines, trunks } from "./api.js";
+import { agents, engines, extensions, trunks } from "./api.js";
 import { empty, make, table } from "./dom.js";
 import { count, milliseconds, shortTime } from "./words.js";
 
@@ -32,7 +32,7 @@ export const badge = (state, text) => make("span", { className: "badge", data: {
 const calls = (query, text) =>
   make("a", { href: `#/history/?${new URLSearchParams(query)}`, data: { key: JSON.stringify(query) } }, text);
 
-// --- trunks ---
+// --- trunks and extensions ---
 
 const REACHED = { up: "up", down: "down", unknown: "not known yet" };
 
@@ -44,10 +44,28 @@ function stateOf(trunk) {
   return badge("none", trunk.kind === "strangers" ? "calls of strangers" : "calls us");
 }
 
+const EXTENSION_STATES = {
+  in_call: ["up", "in a call"], ringing: ["waiting", "rings"], idle: ["up", "free"], away: ["none", "no phone registered"],
+};
+
+function extensionTable(found) {
+  const rows = found.map(({ number, name, state, messages, phones }) => [
+    calls({ trunk: `ext:${number}` }, number), make("span", { dir: "auto" }, name),
+    badge(...EXTENSION_STATES[state]),
+    messages && (messages.new || messages.heard) ? `${count(messages.new)} new, ${count(messages.heard)} heard` : "",
+    make("span", {}, ...phones.map((phone) => make("div", {},
+      phone.user_agent || "phone", make("span", { className: "soft" }, ` ${phone.address} · ${phone.transport} · since `, shortTime(phone.since))))),
+  ]);
+  return table("Extensions", ["Extension", "Name", "State", "Messages", "Phones"], rows);
+}
+
+const trunksAndExtensions = async () => ({ ...(await trunks()), ...(await extensions()) });
+
 export function showTrunks(main, rest, signal) {
-  return keepShowing(main, "Trunks", signal, trunks, ({ trunks: found }) => {
+  return keepShowing(main, "Trunks", signal, trunksAndExtensions, ({ trunks: found, extensions: people }) => {
+    const own = people.length ? [make("h2", {}, "Extensions"), extensionTable(people)] : [];
     if (!found.length) {
-      return [empty("No trunks", "Phones reach this server by a table [[sip.trunks]], or a carrier by [[carriers]], in offhook.toml.",
+      return own.length ? own : [empty("No trunks", "Phones reach this server by a table [[sip.trunks]], or a carrier by [[carriers]], in offhook.toml.",
         "Browsers need none.")];
     }
     const down = found.filter((trunk) => trunk.state === "down");
@@ -62,6 +80,7 @@ export function showTrunks(main, rest, signal) {
     return [
       ...(down.length ? [make("p", { className: "notice bad" }, `Calls through ${down.map((t) => t.name).join(", ")} fail until this is mended. offhook doctor tries a trunk, and GET /sip/trace shows what it was asked and what it answered.`)] : []),
       table("Trunks", ["Trunk", "State", "Since", "Lines in use", "Last reason", "Where"], rows),
+      ...own,
     ];
   });
 }
