@@ -78,8 +78,8 @@ class Queues:
         """Callers of this edge, by queue and ticket."""
         self._callbacks: dict[str, dict[str, Ticket]] = {}
         """Those whom this edge is to call back, likewise."""
-        self._speaking: set[str] = set()
-        """Tickets of callers of this edge who speak with a member."""
+        self._speaking: dict[str, dict[str, str]] = {}
+        """Members who speak with callers of this edge, by queue and ticket."""
         self._gone: deque[tuple[str, str]] = deque(maxlen=MAX_GONE)
         """Queues and tickets of callers of this edge who wait no longer: a change of the order may
         have been lost while Redis failed."""
@@ -197,10 +197,11 @@ class Queues:
         self._metrics.count(name, outcome, waited_s, within_s)
 
     def connected(self, name: str, ticket: str, address: str) -> Callable[[], None]:
-        self._speaking.add(ticket)
+        speaking = self._speaking.setdefault(name, {})
+        speaking[ticket] = address
 
         def over() -> None:
-            self._speaking.discard(ticket)
+            speaking.pop(ticket, None)
             now = time.time()
             work = self.change(name, lambda queue: queue.released(address, ticket, now))
             self._tasks.spawn(work, f"released {address}")
@@ -230,16 +231,18 @@ class Queues:
         waiting, back = self._waiting.get(name, {}), self._callbacks.setdefault(name, {})
         tickets = [*(one.ticket for one in waiting.values()), *back.values()]
 
-        def assign(queue: Queue) -> tuple[dict[str, list[str]], list[Ticket]]:
+        def assign(queue: Queue) -> tuple[dict[str, list[str]], list[Ticket], list[Ticket]]:
             now = time.time()
             adopted = queue.adopt(self._server, now)
-            queue.renew(self._server, tickets, self._speaking, now)
+            given_up = queue.renew(self._server, tickets, self._speaking.get(name, {}), now)
             for _, ticket_id in (one for one in self._gone if one[0] == name):
                 queue.leave(ticket_id, now)
             queue.assign(now)
-            return {t.id: list(t.offered) for t in queue.order}, adopted
+            return {t.id: list(t.offered) for t in queue.order}, adopted, given_up
 
-        offered, adopted = await self.change(name, assign)
+        offered, adopted, given_up = await self.change(name, assign)
+        for _ in given_up:
+            self.count(name, "abandoned", 0)
         back.update({ticket.id: ticket for ticket in adopted})
         self._metrics.waiting.labels(name).set(len(waiting) + len(back))
         for ticket_id, one in tuple(waiting.items()):
@@ -336,7 +339,7 @@ def _join(ticket: Ticket, max_length: int, now: float, queue: Queue) -> bool:
 
 
 def _renew(server: str, ticket: Ticket, queue: Queue) -> None:
-    queue.renew(server, [ticket], (), time.time())
+    queue.renew(server, [ticket], {}, time.time())
 
 
 async def _nothing() -> str:

@@ -100,6 +100,8 @@ class Waiting:
         self._call, self._briefing = call, briefing
         self._people: dict[str, Person] = {}
         """Members who are rung or briefed now, by their addresses."""
+        self._decided: set[str] = set()
+        """Members who have accepted or passed, which the order may not know yet."""
         self._news: asyncio.Queue[tuple[str, Event, str] | None] = asyncio.Queue(MAX_NEWS)
         self._sound = WaitingSound(host.transfers.music.of(settings.music))
         self._calls_back = False
@@ -115,7 +117,7 @@ class Waiting:
         for address in [a for a in self._people if a not in addresses]:
             self._release(address, Farewell.OTHER_CHOSEN)
         for address in addresses:
-            if address not in self._people:
+            if address not in self._people and address not in self._decided:
                 report = partial(self._note, address)
                 person = Person(address, self._settings, self._briefing, report)
                 self._people[address] = person
@@ -192,14 +194,17 @@ class Waiting:
         if event is Event.ANSWERED:
             self._emit("briefing", person)
             return False
+        del self._people[address]
+        self._decided.add(address)
         if event is Event.ACCEPTED and await self._connect(address, person):
             return True
         words = {Event.DECLINED: Farewell.DECLINED, Event.UNDECIDED: Farewell.UNDECIDED}
         self._emit("rejected", person, reason or event.name.lower().replace("_", " "))
-        self._release(address, words.get(event))
+        self._host.transfers.people.release(person, words.get(event))
         await self._host.change(
             self._name, lambda queue: queue.passed(self.ticket.id, address, time.time())
         )
+        self._decided.discard(address)
         self._host.wake()
         return False
 
@@ -219,7 +224,6 @@ class Waiting:
         except LegError:
             over()
             return False
-        del self._people[address]
         for other in tuple(self._people):
             self._release(other, Farewell.OTHER_CHOSEN)
         self._call.leg.place = ""
@@ -246,6 +250,9 @@ class Waiting:
         position, wait_s = await self._host.change(self._name, place)
         key = self._settings.callback_key if self._briefing.number else ""
         if position:
+            about = {"queue": self._name, "position": position, "wait_seconds": wait_s}
+            words = "{call}: queue {queue}: announced place {position}, about {wait_seconds} s"
+            logger.bind(**about).info(words, call=self._call.leg.call_id, **about)
             await self._speak(announcement(position, wait_s, key, self._language))
 
     async def _call_back(self) -> None:
