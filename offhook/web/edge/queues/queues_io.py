@@ -12,14 +12,15 @@ from typing import Any, Protocol
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.kinds.announcement_io import Announcing
+from offhook.pipeline.conversation.call.absence_io import AgentTakesOver
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import Config
-from offhook.web.config.people.queues import PREFIX
+from offhook.web.config.people.queues import AGENT, PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.edge.queues.phrases import Phrase, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.queues.store_io import LocalOrders, Orders, RedisOrders
-from offhook.web.edge.queues.waiting_io import Waiting, overflow
+from offhook.web.edge.queues.waiting_io import Waiting
 from offhook.web.edge.transfers.briefed import Event
 from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.transfers_io import Transferable, Transfers, language_of
@@ -146,7 +147,7 @@ class Queues:
         )
         if not await self.change(name, partial(_join, ticket, settings.max_length, now)):
             self.count(name, "full", 0)
-            await overflow(call, settings.overflow)
+            await self._overflow(name, settings.overflow, caller)
             return
         leg.place = f"{name}/{ticket.id}"
         briefing = self.transfers.briefing(caller, call)
@@ -156,7 +157,7 @@ class Queues:
         here[ticket.id] = waiting
         self.wake()
         try:
-            await waiting.run()
+            is_connected = await waiting.run()
         finally:
             del here[ticket.id]
             leg.place = ""
@@ -171,6 +172,21 @@ class Queues:
                 work = self.change(name, lambda queue: queue.leave(ticket.id, now))
             self._tasks.spawn(work, f"leave {name}")
             self.wake()
+        if not is_connected:
+            await self._overflow(name, settings.overflow, caller)
+
+    async def _overflow(self, name: str, target: str, caller: Transferable) -> None:
+        """Have a caller who cannot wait go elsewhere. Raises LegError: the caller is back with the
+        agent, or with another one."""
+        agent = target.removeprefix(AGENT)
+        if not target:
+            raise LegError("nobody is free, and the caller need not wait any longer")
+        if agent != target:
+            reason = f"Nobody of {name} is free."
+            take_over = partial(caller.hand_over, agent, PREFIX + name, reason)
+            raise AgentTakesOver(f"{agent} takes the call over", take_over)
+        to = caller.leg.destinations.get(target)
+        await (caller.leg.transfer(target) if to is None else to())
 
     def go_on(self, call: Call) -> None:
         """Have a caller who comes from another server wait again, in the same place."""

@@ -4,7 +4,7 @@ what happens                    the caller
 it is the caller's turn         hears music while members are rung and briefed
 a member accepts                is connected
 all pass the caller on          keeps the place, and is offered to others
-it takes too long, it is full   is transferred to `overflow`, or back with the agent
+it takes too long               leaves the queue for its `overflow`
 presses the key                 hears that we call back; the place is kept
 hangs up                        is gone; members who are briefed are released
 """
@@ -79,10 +79,6 @@ class Host(Protocol):
         """A member speaks with a caller; returns what is called when that is over."""
 
 
-class _Leaves(Exception):
-    """The caller waits no longer: it takes too long."""
-
-
 class Waiting:
     """Of one caller, from joining to the end of it."""
 
@@ -128,9 +124,10 @@ class Waiting:
         if not self._news.full():
             self._news.put_nowait((address, event, reason))
 
-    async def run(self) -> None:
-        """Return once the caller is connected. Raises LegError if that is not to be."""
-        leg, settings = self._call.leg, self._settings
+    async def run(self) -> bool:
+        """Return whether the caller is connected, once that is so or it takes too long. Raises
+        LegError if the caller has gone."""
+        leg = self._call.leg
         self._emit("requested")
         leaving = asyncio.create_task(leg.until_closed(), name=f"caller {leg.call_id}")
         leaving.add_done_callback(lambda _: self._news.put_nowait(None))
@@ -138,10 +135,7 @@ class Waiting:
         outcome = "abandoned"
         try:
             with leg.playing(self._sound):
-                await self._wait()
-            outcome = "answered"
-        except _Leaves:
-            outcome = "too_long"
+                outcome = "answered" if await self._wait() else "too_long"
         except LegError:
             outcome = "callback" if self._calls_back else "abandoned"
             raise
@@ -155,7 +149,7 @@ class Waiting:
                 self._emit("canceled", reason="the caller hung up")
         if outcome == "too_long":
             self._emit("failed", reason="it took too long")
-            await overflow(self._call, settings.overflow)
+        return outcome == "answered"
 
     def _listen(self, event: CallEvent) -> None:
         key = self._settings.callback_key
@@ -163,7 +157,8 @@ class Waiting:
             self._calls_back = True
             self._news.put_nowait(None)
 
-    async def _wait(self) -> None:
+    async def _wait(self) -> bool:
+        """Return whether the caller is connected; False: it takes too long."""
         leg, settings = self._call.leg, self._settings
         until = time.time() + settings.max_wait_seconds
         while True:
@@ -175,7 +170,7 @@ class Waiting:
                     news = await self._news.get()
             except TimeoutError:
                 if time.time() >= until:
-                    raise _Leaves from None
+                    return False
                 self._announced_at = time.time()
                 await self._announce()
                 continue
@@ -184,7 +179,7 @@ class Waiting:
             if self._calls_back:
                 await self._call_back()
             elif news is not None and await self._follow(*news):
-                return
+                return True
 
     async def _follow(self, address: str, event: Event, reason: str) -> bool:
         """Follow what becomes of a member; return whether the caller is connected."""
@@ -300,11 +295,3 @@ class Waiting:
 
 async def _at_once() -> None:
     """The line is to be bridged: there is nothing to wait for."""
-
-
-async def overflow(call: Call, target: str) -> None:
-    """Transfer a caller who cannot wait. Raises LegError: the caller is back with the agent."""
-    if not target:
-        raise LegError("nobody is free, and the caller need not wait any longer")
-    to = call.leg.destinations.get(target)
-    await (call.leg.transfer(target) if to is None else to())

@@ -58,6 +58,9 @@ class Transferable(Protocol):
     def infer(self) -> Infer | None:
         """What answers outside the conversation; None if that agent is no language model."""
 
+    async def hand_over(self, agent: str, mailbox: str, reason: str) -> None:
+        """Have another agent take the call over, see `LiveCall`."""
+
 
 class Transfers:
     """The transfers of an edge, with the people whom it calls for them."""

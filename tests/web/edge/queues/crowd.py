@@ -16,10 +16,10 @@ import numpy as np
 from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 from offhook.telephony.sip.call_io import SipCall
-from tests.telephony.sip.phones import ToneHost, is_tone, level
+from tests.telephony.sip.phones import ToneHost, level, peak_hz
 from tests.web.edge.transfers.people import speech
 
-LOOK_S = 0.1
+LOOK_S = 0.25
 HEARD_TICKS = 25
 """Of 20 ms, in which a pitch is looked for: 0.5 s."""
 STEP_HZ = 25
@@ -78,8 +78,9 @@ class Phone:
         """For how long nothing has been heard, as far as anybody has listened."""
         return 0.0 if self.sounds() else time.monotonic() - self._sounded
 
-    def hears(self, hz: int) -> bool:
-        return is_tone(self.sound, RATE_IN, hz)
+    def hears(self) -> float:
+        """The pitch of the last half second in Hz, 0 if it is quiet."""
+        return peak_hz(self.sound, RATE_IN) if self.sounds() else 0.0
 
 
 @dataclass
@@ -141,8 +142,9 @@ class Callers(ToneHost):
         try:
             while leg.closed is None:
                 await asyncio.sleep(LOOK_S)
+                pitch = phone.hears()
                 for person in self._people:
-                    if person.name not in caller.heard and phone.hears(person.hz):
+                    if abs(pitch - person.hz) < NEAR_HZ and person.name not in caller.heard:
                         caller.heard.append(person.name)
                 hurries = caller.gives_up_when_dead or bool(caller.heard)
                 dead = phone.dead_s > (DEAD_S if hurries else LONG_DEAD_S)
@@ -210,12 +212,16 @@ class People(ToneHost):
             await asyncio.sleep(LOOK_S)
         declines = every(len(self.accepted) + 1, person.declines_every)
         pressed = 0.0
-        while not phone.hears(caller.hz) and leg.closed is None and phone.dead_s < DEAD_S:
+        while (
+            abs(phone.hears() - caller.hz) > NEAR_HZ
+            and leg.closed is None
+            and phone.dead_s < DEAD_S
+        ):
             if time.monotonic() - pressed > AGAIN_S:
                 pressed = time.monotonic()
                 leg.send_dtmf("2" if declines else "1")
             await asyncio.sleep(LOOK_S)
-        if leg.closed is not None or not phone.hears(caller.hz):
+        if leg.closed is not None or phone.dead_s >= DEAD_S:
             person.declined += declines
             return
         self.accepted.append(Served(time.time(), caller.number, person.name))

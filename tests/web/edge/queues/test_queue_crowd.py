@@ -6,7 +6,7 @@ import json
 import signal
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.edge.queues.store_io import PREFIX
 from tests.support.ports import free_port
-from tests.support.waiting import HANGS_S, until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, port_of
 from tests.web.edge.queues.crowd import (
     CALLERS_HZ,
@@ -34,10 +34,11 @@ from tests.web.edge.test_processes import TwoProcesses
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
-CALLERS, EVERY_S = 60, 0.7
+FIRST, CALLERS, EVERY_S = 4000, 60, 0.7
+"""Number of the first, how many, and the time in s from one to the next."""
 SERVED_FIRST = 20
 """Callers who have been served when a server is killed."""
-IMPATIENT = {"4030": 12.0, "4041": 16.0, "4052": 30.0, "4053": 36.0}
+IMPATIENT = {4030: 12.0, 4041: 16.0, 4052: 30.0, 4053: 36.0}
 """Seconds after which a caller hangs up, by number."""
 DIE = 2
 """Callers of the server that is killed who hang up as their line is dead."""
@@ -156,8 +157,8 @@ async def test_sixty_callers_over_sip_when_a_server_is_killed(
         Person("p5", PEOPLE_HZ + 400),
     ]
     callers = [
-        Caller(str(4000 + n), CALLERS_HZ + n * STEP_HZ, IMPATIENT.get(str(4000 + n)), server="ab"[n % 2])
-        for n in range(CALLERS)
+        Caller(str(n), CALLERS_HZ + (n - FIRST) * STEP_HZ, IMPATIENT.get(n), server="ab"[n % 2])
+        for n in range(FIRST, FIRST + CALLERS)
     ]
     offices, crowd = People(people, callers, 1), Callers(callers, people)
     async with AsyncExitStack() as stack:
@@ -277,9 +278,7 @@ class Found:
             "served twice": len(self.offices.accepted) - len(self.served_at),
             "gave up": [c.number for c in self.gave_up],
             "lost": [
-                (c.number, c.server, c.ended)
-                for c in self.callers
-                if not c.heard and not c.gave_up
+                (c.number, c.server, c.ended) for c in self.callers if not c.heard and not c.gave_up
             ],
             "bridged at the killed server": [
                 c.number for c in self.callers if c.number in self.served_at and not c.heard
