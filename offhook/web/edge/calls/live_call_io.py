@@ -390,6 +390,7 @@ class LiveCall:
         host, leg = self._host, self.leg
         minutes = host.config.server.max_call_minutes
         leg.destinations = host.queues.destinations(self, lambda: call)
+        leg.accompanied = host.queues.accompanied(self, lambda: call)
         call = Call(
             leg,
             host.agents.engines(agent, engines),
@@ -418,7 +419,7 @@ class LiveCall:
     def _wait_again(self, event: Event) -> None:
         """Has a caller who has waited in a queue at another server wait here."""
         if isinstance(event, CallStarted) and isinstance(self.conversation, Call):
-            self._host.queues.go_on(self.conversation)
+            self._host.queues.go_on(self.conversation, with_model=self.infer is not None)
 
     def _make_agent(self, settings: AgentSettings, handoffs: Handoffs, call: Call) -> Agent:
         if self.direct is not None:  # the program decides what the call is about

@@ -22,6 +22,7 @@ from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.queues.store_io import LocalOrders, Orders, RedisOrders
 from offhook.web.edge.queues.waiting_io import Waiting
 from offhook.web.edge.transfers.briefed import Event
+from offhook.web.edge.transfers.company_io import Company
 from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.transfers_io import Transferable, Transfers, language_of
 from offhook.web.http.queue_metrics import QueueMetrics
@@ -128,8 +129,29 @@ class Queues:
             },
         }
 
+    def accompanied(
+        self, caller: Transferable, call: Callable[[], Call]
+    ) -> Mapping[str, Callable[[], None]]:
+        """Return what begins each transfer, and each wait, during which the agent goes on."""
+        begin, wait = self.transfers.accompany, self._wait
+        return {
+            **self.transfers.accompanied(caller, call),
+            **{
+                PREFIX + name: partial(
+                    begin, PREFIX + name, call, partial(wait, name, settings, caller, call)
+                )
+                for name, settings in self._phones.config.queues.items()
+                if settings.meanwhile == "agent"
+            },
+        }
+
     async def _wait(
-        self, name: str, settings: QueueSettings, caller: Transferable, find: Callable[[], Call]
+        self,
+        name: str,
+        settings: QueueSettings,
+        caller: Transferable,
+        find: Callable[[], Call],
+        company: Company | None = None,
     ) -> None:
         """Returns once the caller is connected. Raises LegError."""
         call, leg, now = find(), caller.leg, time.time()
@@ -147,11 +169,11 @@ class Queues:
         )
         if not await self.change(name, partial(_join, ticket, settings.max_length, now)):
             self.count(name, "full", 0)
-            await self._overflow(name, settings.overflow, caller)
+            await self._overflow(name, settings.overflow, caller, call)
             return
         leg.place = f"{name}/{ticket.id}"
         briefing = self.transfers.briefing(caller, call)
-        waiting = Waiting(self, name, settings, call, briefing, ticket)
+        waiting = Waiting(self, name, settings, call, briefing, ticket, company)
         here = self._waiting.setdefault(name, {})
         self._callbacks.get(name, {}).pop(ticket.id, None)
         here[ticket.id] = waiting
@@ -173,9 +195,9 @@ class Queues:
             self._tasks.spawn(work, f"leave {name}")
             self.wake()
         if not is_connected:
-            await self._overflow(name, settings.overflow, caller)
+            await self._overflow(name, settings.overflow, caller, call)
 
-    async def _overflow(self, name: str, target: str, caller: Transferable) -> None:
+    async def _overflow(self, name: str, target: str, caller: Transferable, call: Call) -> None:
         """Have a caller who cannot wait go elsewhere. Raises LegError: the caller is back with the
         agent, or with another one."""
         agent = target.removeprefix(AGENT)
@@ -186,12 +208,18 @@ class Queues:
             take_over = partial(caller.hand_over, agent, PREFIX + name, reason)
             raise AgentTakesOver(f"{agent} takes the call over", take_over)
         to = caller.leg.destinations.get(target)
-        await (caller.leg.transfer(target) if to is None else to())
+        if not call.away:  # the agent has kept the caller company
+            await call.transfer(target)
+        else:
+            await (caller.leg.transfer(target) if to is None else to())
 
-    def go_on(self, call: Call) -> None:
-        """Have a caller who comes from another server wait again, in the same place."""
+    def go_on(self, call: Call, *, with_model: bool) -> None:
+        """Have a caller who comes from another server wait again, in the same place; `with_model`:
+        a language model can keep the caller company."""
         target = PREFIX + call.leg.place.partition("/")[0]
-        if call.leg.place and target in call.leg.destinations:
+        if call.leg.place and with_model and target in call.leg.accompanied:
+            call.leg.accompanied[target]()
+        elif call.leg.place and target in call.leg.destinations:
             self._tasks.spawn(self._go_on(call, target), f"queue {call.leg.call_id}")
 
     async def _go_on(self, call: Call, target: str) -> None:

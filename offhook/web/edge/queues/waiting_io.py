@@ -32,6 +32,7 @@ from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.edge.queues.phrases import Phrase, announcement, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.transfers.briefed import Event
+from offhook.web.edge.transfers.company_io import Company
 from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.phrases import Phrase as Farewell
 from offhook.web.edge.transfers.transfers_io import Transfers
@@ -90,8 +91,10 @@ class Waiting:
         call: Call,
         briefing: Briefing,
         ticket: Ticket,
+        company: Company | None,
     ) -> None:
         self.ticket = ticket
+        self._company = company
         self._host, self._name, self._settings = host, name, settings
         self._call, self._briefing = call, briefing
         self._people: dict[str, Person] = {}
@@ -99,7 +102,7 @@ class Waiting:
         self._decided: set[str] = set()
         """Members who have accepted or passed, which the order may not know yet."""
         self._news: asyncio.Queue[tuple[str, Event, str] | None] = asyncio.Queue(MAX_NEWS)
-        self._sound = WaitingSound(host.transfers.music.of(settings.music))
+        self._sound = WaitingSound(host.transfers.sound(call, settings, company))
         self._calls_back = False
         self._announced_at = time.time() - settings.announce_seconds + FIRST_S
 
@@ -207,28 +210,24 @@ class Waiting:
         def accept(queue: Queue) -> bool:
             return queue.accepted(self.ticket.id, address, time.time())
 
-        call = person.conversation
-        if call is None or call.leg.closed is not None or self._call.leg.closed is not None:
-            return False
         if not await self._host.change(self._name, accept):
             return False
         self._emit("accepted", person)
         over = self._host.connected(self._name, self.ticket.id, address)
-        try:
-            await call.transfer(self._call.leg.call_id, by=_at_once)
-        except LegError:
-            over()
-            return False
-        for other in tuple(self._people):
-            self._release(other, Farewell.OTHER_CHOSEN)
-        self._call.leg.place = ""
-        self._emit("bridged", person)
 
         def on_over() -> None:
             self._emit("completed")
             over()
 
-        self._host.transfers.connect(self._call, person, on_over)
+        for other in tuple(self._people):
+            self._release(other, Farewell.OTHER_CHOSEN)
+        try:
+            await self._host.transfers.connect(self._call, person, on_over, self._company)
+        except LegError:
+            over()
+            return False
+        self._call.leg.place = ""
+        self._emit("bridged", person)
         return True
 
     def _release(self, address: str, words: Farewell | None) -> None:
@@ -248,7 +247,11 @@ class Waiting:
             about = {"queue": self._name, "position": position, "wait_seconds": wait_s}
             words = "{call}: queue {queue}: announced place {position}, about {wait_seconds} s"
             logger.bind(**about).info(words, call=self._call.leg.call_id, **about)
-            await self._speak(announcement(position, wait_s, key, self._language))
+            text = announcement(position, wait_s, key, self._language)
+            if self._company is None:
+                await self._speak(text)
+            else:
+                self._company.announce(text)
 
     async def _call_back(self) -> None:
         """Say goodbye to a caller who keeps the place, and hang up. Raises LegError."""
@@ -291,7 +294,3 @@ class Waiting:
                 called="" if placed is None else placed.call_id,
             )
         )
-
-
-async def _at_once() -> None:
-    """The line is to be bridged: there is nothing to wait for."""
