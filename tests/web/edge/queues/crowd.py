@@ -27,7 +27,7 @@ CALLERS_HZ, PEOPLE_HZ = 400, 2000
 """Of the first; the others follow in steps."""
 NEAR_HZ = 6
 SPEECH_LEVEL = 150
-DEAD_S = 3.0
+DEAD_S = 6.0
 """Time in s without any sound after which somebody finds the line dead."""
 LONG_DEAD_S = 20.0
 """The same of callers who wait."""
@@ -212,18 +212,14 @@ class People(ToneHost):
             await asyncio.sleep(LOOK_S)
         declines = every(len(self.accepted) + 1, person.declines_every)
         pressed = 0.0
-        while (
-            abs(phone.hears() - caller.hz) > NEAR_HZ
-            and leg.closed is None
-            and phone.dead_s < DEAD_S
-        ):
+        while abs(phone.hears() - caller.hz) > NEAR_HZ:
+            if leg.closed is not None or phone.dead_s > DEAD_S:
+                person.declined += declines
+                return
             if time.monotonic() - pressed > AGAIN_S:
                 pressed = time.monotonic()
                 leg.send_dtmf("2" if declines else "1")
             await asyncio.sleep(LOOK_S)
-        if leg.closed is not None or phone.dead_s >= DEAD_S:
-            person.declined += declines
-            return
         self.accepted.append(Served(time.time(), caller.number, person.name))
         phone.hums(person.hz)
         await asyncio.sleep(self._random.uniform(2, 4))
