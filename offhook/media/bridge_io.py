@@ -21,9 +21,18 @@ class Bridge:
     them beforehand to avoid that. The bridge is the legs' listener meanwhile."""
 
     def __init__(self, a: Leg, b: Leg, on_over: Callable[[], None] = lambda: None) -> None:
-        """`on_over` is called when one of them closes, before anybody who awaits that."""
-        self._legs = (a, b)
-        self._directions = (_Direction(a, b, on_over), _Direction(b, a, on_over))
+        """`on_over` is called when the first of them closes, before anybody who awaits that; at
+        once if one has."""
+        self._legs, self._on_over = (a, b), on_over
+        self._is_over = False
+        self._directions = (_Direction(a, b, self._end), _Direction(b, a, self._end))
+        if a.closed is not None or b.closed is not None:
+            self._end()
+
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._on_over()
 
     async def until_over(self) -> None:
         """Return once one of the legs has closed, and separate them, also if cancelled."""

@@ -230,6 +230,11 @@ class Leg(ABC):
         self.destinations: Mapping[str, Callable[[], Awaitable[None]]] = {}
         """What connects the far end here with people whom the configuration names, by that name.
         Each raises LegError, and the call then continues."""
+        self.accompanied: Mapping[str, Callable[[], None]] = {}
+        """What begins that for those of them meanwhile the agent goes on with the far end. Each
+        raises LegError."""
+        self.fills = False
+        """What was sent in this tick is what plays while nothing else does."""
         self._tones: DtmfDetector | None = None
         self._digits = _Digits()
         self._unread = _UnreadMessages()
@@ -433,6 +438,7 @@ class Leg(ABC):
     def _next_packet(self) -> Pcm | None:
         """Return the audio to send in this tick: 480 samples, or None."""
         said = self.playout.pop()
+        self.fills = said is None and self._background is not None
         return said if said is not None or self._background is None else next(self._background)
 
     @abstractmethod

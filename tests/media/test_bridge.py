@@ -50,6 +50,15 @@ def calls():
     return Call("a", NARROW), Call("b", NARROW)
 
 
+def test_one_that_has_closed_before_is_over_at_once(calls):
+    a, b = calls
+    a.line.close("the caller hung up")
+    over = []
+    Bridge(a.line, b.line, lambda: over.append("over"))
+    b.line.close("the other end hung up")
+    assert over == ["over"]
+
+
 @pytest.mark.parametrize(("one", "other"), [(NARROW, NARROW), (WIDE, FULL), (FULL, NARROW)])
 def test_each_hears_the_other_and_not_itself(one, other):
     a, b = Call("a", one), Call("b", other)

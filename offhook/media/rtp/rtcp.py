@@ -320,7 +320,8 @@ class RtcpSession:
         lsr = dlsr = 0
         if self._last_sender_report is not None and self._last_sender_report[0] == reception.ssrc:
             _, lsr, received_at = self._last_sender_report
-            dlsr = min(int((now - received_at) * 65536), UINT32)
+            # The time of a tick that is late is before that of a report just received.
+            dlsr = min(max(0, int((now - received_at) * 65536)), UINT32)
         return [
             RtcpReceiverInfo(
                 ssrc=reception.ssrc,

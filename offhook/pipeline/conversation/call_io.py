@@ -255,26 +255,28 @@ class Call(TransportListener, CallPipelineListener):
 
     # --- another agent ---
 
-    async def change_agent(self, successor: Callable[[], Awaitable[Successor]]) -> None:
+    async def change_agent(self, successor: Callable[[], Awaitable[Successor]]) -> asyncio.Event:
         """Have another agent continue the call after what this one has said so far. `successor` is
         awaited once that was heard; what the caller says from then on is for the new agent, which
-        begins by itself."""
-        await self._agent.processor.push_frame(AgentChangeFrame(successor=successor))
+        begins by itself. Return what is set when it has the place."""
+        change = AgentChangeFrame(successor=successor)
+        await self._agent.processor.push_frame(change)
+        return change.in_place
 
-    async def _change_agent(self, find: Callable[[], Awaitable[Successor]]) -> None:
+    async def _change_agent(self, change: AgentChangeFrame) -> None:
         try:
-            await self._put_in_place(find)
+            await self._put_in_place(change)
         except Exception:
             logger.exception("{}: no agent takes the call over", self.leg.call_id)
             self.end_reason = End.SERVER_FAILED
             self._finished.set()
 
-    async def _put_in_place(self, find: Callable[[], Awaitable[Successor]]) -> None:
+    async def _put_in_place(self, change: AgentChangeFrame) -> None:
         """Put another agent into the place of this one, which has been heard to its end."""
         self._pipeline.hold_agent()
         self._agent = replace(self._agent, think_ahead=lambda text: None)
         before, hearing = len(self.context.messages), self.engines.hearing
-        successor = await find()
+        successor = await change.successor()
         self.engines = successor.engines
         self._agent, self.cue = successor.make_agent(self), TAKEN_OVER
         agent = self._agent
@@ -285,11 +287,14 @@ class Call(TransportListener, CallPipelineListener):
         turns, audio = self.engines.turn_detection, agent.user_audio or UserAudioListener()
         await self.hearing.change(audio, stream, turns.settings)
         await self._pipeline.replace_agent(agent, self._announcements.idle_s)
+        change.in_place.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(LISTENS_S):
                 while self.hearing.state in (TurnState.HEARING, TurnState.ENDING):
                     await asyncio.sleep(PACKET_MS / 1000)
-        if await self._pipeline.begin_agent(self.context, greets=bool(agent.greeting)):
+        greets, answers = bool(agent.greeting), not agent.greeting_interruptible
+        begun = self._pipeline.begin_agent(self.context, greets=greets, greeting_answers=answers)
+        if await begun:
             await self._announcements.greet(self.context)
 
     async def hold(self) -> None:
@@ -416,8 +421,8 @@ class Call(TransportListener, CallPipelineListener):
     def on_over(self) -> None:
         self._finished.set()
 
-    def on_agent_change(self, find: Callable[[], Awaitable[Successor]]) -> None:
-        self._tasks.spawn(self._change_agent(find), f"change the agent {self.leg.call_id}")
+    def on_agent_change(self, change: AgentChangeFrame) -> None:
+        self._tasks.spawn(self._change_agent(change), f"change the agent {self.leg.call_id}")
 
     async def on_idle(self) -> None:
         if self.away or self.opening.waits:  # restart the idle timer

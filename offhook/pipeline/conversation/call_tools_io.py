@@ -22,6 +22,11 @@ from offhook.pipeline.conversation.digits import INTER_KEY_ASKED_MS, GatherOptio
 Tool = Callable[..., Awaitable[None]]
 
 ANYWHERE = ("*",)
+WITH_YOU = (
+    "people are being called, and the caller stays with you: go on with the conversation, without "
+    "a goodbye. The caller is connected by itself once somebody accepts."
+)
+"""What the model is told where it keeps the caller company."""
 _NOT_AGAIN = FunctionCallResultProperties(run_llm=False)
 """The model is not queried again until the caller has spoken."""
 
@@ -68,11 +73,18 @@ def transfer_call_tool(call: Call, transfers: Sequence[str]) -> Tool:
         try:
             if not _allowed(target, transfers):
                 raise LegError("transfers to this target are not allowed")
-            await call.transfer(target.strip())
+            target = target.strip()
+            if target in call.leg.accompanied:
+                call.leg.accompanied[target]()
+            else:
+                await call.transfer(target)
         except LegError as error:
             await params.result_callback({"error": f"not transferred: {error}"})
         else:
-            await params.result_callback({"status": "transferred"}, properties=_NOT_AGAIN)
+            if target in call.leg.accompanied:
+                await params.result_callback({"status": WITH_YOU})
+            else:
+                await params.result_callback({"status": "transferred"}, properties=_NOT_AGAIN)
 
     if named := [name for name in call.leg.destinations if _allowed(name, transfers)]:
         words = f"or name to transfer to. The names are: {', '.join(named)}."

@@ -41,7 +41,7 @@ from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.people.callers import Callers
-from offhook.web.config.people.queues import PREFIX, Queue
+from offhook.web.config.people.queues import AGENT, PREFIX, Queue
 from offhook.web.config.people.transfers import BriefedTransfer, faults_of_ringing
 from offhook.web.config.programs import Realtime, Speech
 from offhook.web.config.reading.environment import overrides
@@ -264,6 +264,8 @@ class Config(Section):
             yield from faults_of_ringing(f"transfers.{name}", one, trunks, carriers)
         for name, queue in self.queues.items():
             yield from faults_of_ringing(f"queues.{name}", queue, trunks, carriers)
+            if queue.overflow.startswith(AGENT):
+                yield from self._faults_of_overflow(f"queues.{name}.overflow", queue.overflow)
         there = ", ".join(self.queues) or "none"
         for where, agent in self.named_agents().items():
             for key in ("transfers", "gives_up_to"):
@@ -272,6 +274,15 @@ class Config(Section):
                     name = target.removeprefix(PREFIX)
                     if name != target and "*" not in name and name not in self.queues:
                         yield f"{where}.{key}: no queue is called {name!r} (there: {there})"
+
+    def _faults_of_overflow(self, where: str, target: str) -> Iterator[str]:
+        name = target.removeprefix(AGENT)
+        agent = self.agent_called(name)
+        kind = None if agent is None else kinds.OURS.get(agent.kind)
+        if agent is None:
+            yield f"{where}: no agent is called {name!r}"
+        elif kind is not None and not kind.converses and kind is not VOICEMAIL:
+            yield f"{where}: {name!r} cannot take a call over"
 
     def _faults_of_bucket(self) -> Iterator[str]:
         if self.s3.bucket and not self.records.url:

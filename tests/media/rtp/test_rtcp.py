@@ -212,6 +212,17 @@ def test_the_round_trip_is_unknown_until_a_report_was_answered() -> None:
     assert event.round_trip_ms is None
 
 
+def test_a_report_of_a_late_tick_answers_one_that_came_after_its_time() -> None:
+    ours, theirs = session(), session(THEIRS)
+    ours.receive_rtp(THEIRS, 1, 0, 0.0)
+    ours.receive(report(theirs, packets=1), ours.get_timer() + 0.4)
+    (answer, _) = packets_of(report(ours))
+    assert isinstance(answer, RtcpRrPacket)
+    (block,) = answer.reports
+    assert block.lsr
+    assert block.dlsr == 0
+
+
 def test_a_sender_report_carries_ntp_time_counts_and_cname() -> None:
     sr, sdes = packets_of(report(session(cname="call-7@host"), packets=42))
     assert isinstance(sr, RtcpSrPacket)

@@ -29,6 +29,15 @@ Reason = Literal["held", "on hold", "being transferred", "taken over"]
 people who have taken the call over."""
 
 
+class AgentTakesOver(LegError):
+    """The caller is not transferred: `hand_over` has another agent of the call take it over, and
+    returns once that one is in place. Raises LegError."""
+
+    def __init__(self, words: str, hand_over: Connect) -> None:
+        super().__init__(words)
+        self.hand_over = hand_over
+
+
 class Absence:
     """Whether and why one call's caller is away."""
 
@@ -146,13 +155,21 @@ class Absence:
             await (self._leg.transfer(target) if by is None else by())
         except LegError as error:
             self._emit(TransferFailed(self._leg.heard_ms, target, str(error)))
-            return error
+            return await self._handed_over(error) if isinstance(error, AgentTakesOver) else error
         else:
             on_accepted()
         finally:
             self._return("being transferred")
         on_transferred(target)
         return None
+
+    async def _handed_over(self, error: AgentTakesOver) -> LegError:
+        self._return("being transferred")
+        try:
+            await error.hand_over()
+        except LegError as refused:
+            return refused
+        return error
 
     async def settle(self) -> None:
         """Wait for the transfer that may have closed the line, and for the words of people."""

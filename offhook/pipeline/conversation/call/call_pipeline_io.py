@@ -1,5 +1,6 @@
 """The Pipecat pipeline of one call: the leg, the recognizer, the agent and its voice."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +47,8 @@ class AgentChangeFrame(ControlFrame):
     """The agent's part ends here: behind it another one continues the call."""
 
     successor: Callable[[], Awaitable[Any]] = field(kw_only=True)
+    in_place: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when the other one has the place, and the one before is gone."""
     interruptible: bool = field(default=False, init=False)
 
 
@@ -98,8 +101,8 @@ class CallPipelineListener:
         """The line has closed, or the pipeline has ended."""
         raise NotImplementedError
 
-    def on_agent_change(self, find: Callable[[], Awaitable[Any]]) -> None:
-        """What the agent has said before AgentChangeFrame was heard."""
+    def on_agent_change(self, change: AgentChangeFrame) -> None:
+        """What the agent has said before the frame was heard."""
         raise NotImplementedError
 
     async def on_idle(self) -> None:
@@ -214,7 +217,7 @@ class CallPipeline:
         async def on_frame_reached_downstream(
             worker: PipelineWorker, frame: AgentChangeFrame
         ) -> None:
-            listener.on_agent_change(frame.successor)
+            listener.on_agent_change(frame)
 
         @user.event_handler("on_user_turn_idle")
         async def on_user_turn_idle(aggregator: Any) -> None:

@@ -59,6 +59,8 @@ class AgentPlayout:
         """Add a packet's audio each way, in this state of the turn."""
         self._state = state
         audio = self._audio
+        if self._leg.fills:
+            said = None  # music in the agent's pauses is no voice
         quiet = not (audio.detector.speaking or audio.suspected)
         self.echo.add(heard, said, audio.end, quiet=quiet)
         if said is not None and state is _LISTENING:

@@ -10,6 +10,8 @@ from offhook.web.config.targets import checked_target
 
 PREFIX = "queue:"
 """With which the name of a queue begins where a call is transferred to it."""
+AGENT = "agent:"
+"""With which the name of an agent begins that takes over the callers who cannot wait."""
 MAX_CALLERS = 1000
 """Maximum of `max_length`; more is a fault of the configuration."""
 
@@ -31,8 +33,9 @@ class Queue(Ringing):
     max_wait_seconds: float = Field(1800, gt=0, le=86_400)
     """Time in s after which a caller goes to `overflow`."""
     overflow: str = Field("", examples=["+4930123456"])
-    """Number, SIP address or name of [transfers] for callers who cannot wait; empty: they are back
-    with the agent, which can take a message."""
+    """Number, SIP address or name of [transfers] for callers who cannot wait, or "agent:NAME" for
+    an agent that takes the call over, such as a voicemail, whose messages are the queue's; empty:
+    they are back with the agent that they came from."""
     callback_key: Annotated[str, Field(pattern=r"^[0-9*#]?$")] = ""
     """Key by which callers ask to be called back when it is their turn; empty: they cannot."""
     wrap_up_seconds: float = Field(10, ge=0, le=3600)
@@ -56,7 +59,7 @@ class Queue(Ringing):
     @field_validator("overflow")
     @classmethod
     def _can_be_called(cls, target: str) -> str:
-        return checked_target(target) if target else ""
+        return checked_target(target) if target and not target.startswith(AGENT) else target
 
     def priority(self, number: str) -> int:
         """Returns the highest priority of a caller's number."""

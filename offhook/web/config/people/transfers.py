@@ -46,6 +46,9 @@ class Ringing(Section):
     """Time in s from the answer in which a person has to accept or decline."""
     music: str = ""
     """Sound file, 10 minutes at most, that the caller hears meanwhile; empty: quiet tones."""
+    meanwhile: Literal["music", "agent"] = "music"
+    """What the caller has until somebody accepts: music, or the agent, which goes on with the
+    conversation if it is a language model."""
     trunk: str = ""
     """Trunk by which they are called; empty: the one whose server is in their address, or else the
     caller's, or the first with a server."""

@@ -8,6 +8,7 @@ from functools import partial
 from pipecat.frames.frames import FunctionCallResultProperties
 from pipecat.services.llm_service import FunctionCallParams
 
+from offhook.media.leg import LegError
 from offhook.media.tasks_io import Task, TaskSet
 from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE
 from offhook.pipeline.conversation.call_info import taken_over
@@ -60,6 +61,8 @@ class Handoffs:
         self._agent = agent or DEFAULT
         self._left = MAX_HANDOFFS
         self._under_way = False
+        self._in_place = asyncio.Event()
+        """Set when the agent of the last hand-over has the place."""
         self._tasks = TaskSet()
         """Summaries, and what flows do."""
 
@@ -130,8 +133,17 @@ class Handoffs:
             raise
         if done is not None:
             await done()
-        await call.change_agent(lambda: self._successor(name, target, call, reason, summary))
+        self._in_place = await call.change_agent(
+            lambda: self._successor(name, target, call, reason, summary)
+        )
         return ""
+
+    async def hand_over(self, name: str, call: Call, reason: str) -> None:
+        """Hands the call over, whatever the agent says to it; returns once the other one has the
+        place. Raises LegError."""
+        if why := await self._hand_over(name, call, self.infer, reason):
+            raise LegError(f"not handed over to {name}: {why}")
+        await self._in_place.wait()
 
     async def _successor(
         self, name: str, target: AgentSettings, call: Call, reason: str, summary: Task | None

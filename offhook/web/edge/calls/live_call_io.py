@@ -14,7 +14,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End
-from offhook.media.leg import Leg, ModelTokens
+from offhook.media.leg import Leg, LegError, ModelTokens
 from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE, ConferenceSettings
@@ -195,6 +195,17 @@ class LiveCall:
         if isinstance(self.conversation, Call) and records.url and records.words:
             return self.conversation.engines
         return self._noted_by
+
+    async def hand_over(self, agent: str, mailbox: str, reason: str) -> None:
+        """Has another agent take the call over; a message that it takes is for `mailbox`. Returns
+        once it has the place. Raises LegError."""
+        settings, call = self._settings_of(agent), self.conversation
+        if settings is None or self._handoffs is None or not isinstance(call, Call):
+            raise LegError(f"no agent {agent!r} can take the call over")
+        assert self._recording is not None
+        self._recording.allow(settings)
+        self.leg.info = replace(self.leg.info, diverted_from=mailbox)
+        await self._handoffs.hand_over(agent, call, reason)
 
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""
@@ -386,6 +397,7 @@ class LiveCall:
         host, leg = self._host, self.leg
         minutes = host.config.server.max_call_minutes
         leg.destinations = host.queues.destinations(self, lambda: call)
+        leg.accompanied = host.queues.accompanied(self, lambda: call)
         call = Call(
             leg,
             host.agents.engines(agent, engines),
@@ -415,7 +427,7 @@ class LiveCall:
     def _wait_again(self, event: Event) -> None:
         """Has a caller who has waited in a queue at another server wait here."""
         if isinstance(event, CallStarted) and isinstance(self.conversation, Call):
-            self._host.queues.go_on(self.conversation)
+            self._host.queues.go_on(self.conversation, with_model=self.infer is not None)
 
     def _make_agent(self, settings: AgentSettings, handoffs: Handoffs, call: Call) -> Agent:
         if self.direct is not None:  # the program decides what the call is about

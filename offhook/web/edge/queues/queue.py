@@ -11,9 +11,10 @@ in which they can come back at another server, and are offered to nobody meanwhi
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from heapq import heapify, heapreplace
+from statistics import mean
 from typing import Any, Literal, Self
 
 Strategy = Literal["longest_idle", "round_robin", "all"]
@@ -27,7 +28,7 @@ REST_S = 15.0
 MAX_HANDLED = 20
 """Calls whose lengths make the waiting time that is announced; older ones do not count."""
 MIN_LEFT = 0.1
-"""Share of the usual length that a call is expected to last at least, however long it is now."""
+"""Share of the usual time that a member is expected to need at least, however long it is now."""
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Member:
     speaks: bool = False
     since: float = 0.0
     """When the state began: of one who is free, the end of the last call."""
+    rung_at: float = 0.0
+    """Since when the member is there for the caller: rung, briefed, and speaking."""
     rests_until: float = 0.0
     """Until when nobody is offered: wrapping up, or resting."""
     server: str = ""
@@ -85,7 +88,12 @@ class Queue:
         self.tickets: dict[str, Ticket] = {}
         self.members = {address: Member() for address in members}
         self.handled: list[float] = []
-        """Lengths in s of the last calls, with their wrapping up."""
+        """Time in s that members needed for each of the last calls, from ringing to wrapping up,
+        with what they spent in vain before it: on callers who hung up, and resting."""
+        self.in_vain = 0.0
+        """Such time in s since the last call."""
+        self.setups: list[float] = []
+        """Time in s from ringing to the acceptance of each of the last calls."""
         self.last = ""
         """The member whom a caller was offered last."""
         self._strategy, self._wrap_up_s = strategy, wrap_up_s
@@ -118,44 +126,61 @@ class Queue:
         return ids.index(ticket_id) + 1 if ticket_id in ids else 0
 
     def wait_s(self, position: int, now: float) -> float | None:
-        """Return for how long whoever has this place is going to wait: the members' calls last as
-        long as the last ones did. None: no call has ended, or nobody is there."""
-        there = [m for m in self.members.values() if not m.paused]
+        """Return for how long whoever has this place is going to wait: members need as long for
+        each caller, and until they accept one, as for the last ones. None: no call has ended, or
+        nobody is there."""
+        there = {a: m for a, m in self.members.items() if not m.paused}
         if not self.handled or not there:
             return None
-        usual = sum(self.handled) / len(self.handled)
-        free_at = [self._free_at(member, usual, now) for member in there]
+        usual, setup = mean(self.handled), mean(self.setups)
+        free_at = [self._free_at(a, m, usual, now) for a, m in there.items()]
         heapify(free_at)
-        for _ in range(position - 1):
-            heapreplace(free_at, free_at[0] + usual)
-        return max(0.0, free_at[0] - now)
+        accepted_at = now
+        for ticket in (*self.order, None)[:position]:
+            if ticket is not None and ticket.offered:
+                accepted_at = max(now, self.members[ticket.offered[0]].rung_at + setup)
+            else:
+                accepted_at = free_at[0] + setup
+                heapreplace(free_at, free_at[0] + usual)
+        return accepted_at - now
 
-    def _free_at(self, member: Member, usual: float, now: float) -> float:
-        if member.speaks:
-            return max(member.since + usual, now + MIN_LEFT * usual)
+    def _free_at(self, address: str, member: Member, usual: float, now: float) -> float:
+        """Return when a member can be rung for another caller. One of several who are rung for the
+        same is expected to have it; the others are free soon."""
+        ticket = self.tickets.get(member.ticket)
+        if member.speaks or (ticket is not None and address == ticket.offered[0]):
+            return max(member.rung_at + usual, now + MIN_LEFT * usual)
         return max(now, member.rests_until)
 
     # --- servers ---
 
     def renew(
-        self, server: str, tickets: Iterable[Ticket], speaking: Collection[str], now: float
-    ) -> None:
-        """A server still has these callers, whose places are made anew if they are lost, and calls
-        of these members. What servers had that have died is given up."""
+        self, server: str, tickets: Iterable[Ticket], speaking: Mapping[str, str], now: float
+    ) -> list[Ticket]:
+        """A server still has these callers and, by their tickets, members who speak with others;
+        what of it is lost is made anew. What servers had that have died is given up: returns the
+        callers who have not come back."""
+        for ticket_id, address in speaking.items():
+            if (member := self.members.get(address)) is not None and member.ticket != ticket_id:
+                member.ticket, member.speaks, member.server = ticket_id, True, server
+                member.since = member.rung_at = now
         for ticket in tickets:
             there = self.tickets.setdefault(ticket.id, ticket)
             there.server, there.renewed = server, now
         for member in self.members.values():
             if member.server == server and (not member.speaks or member.ticket in speaking):
                 member.renewed = now
+        given_up = []
         for ticket in tuple(self.tickets.values()):
             if now - ticket.renewed > KEPT_S and not ticket.calls_back:
                 self.leave(ticket.id, now)
+                given_up.append(ticket)
             elif now - ticket.renewed > LEASE_S:
                 self._withdraw(ticket, now)
         for member in self.members.values():
             if member.ticket and now - member.renewed > LEASE_S:
                 self._release(member, now)
+        return given_up
 
     def adopt(self, server: str, now: float) -> list[Ticket]:
         """Return the callers to be called back whose server has died: this one does it now."""
@@ -189,6 +214,7 @@ class Queue:
         if ticket is None or member is None or address not in ticket.offered:
             return False
         del self.tickets[ticket_id]
+        self.setups = [*self.setups, now - member.rung_at][-MAX_HANDLED:]
         ticket.offered.remove(address)
         self._withdraw(ticket, now)
         self._occupy(member, ticket, now, speaks=True)
@@ -203,13 +229,15 @@ class Queue:
         if member is not None and member.ticket == ticket_id and not member.speaks:
             self._release(member, now)
             member.rests_until = now + REST_S
+            self.in_vain += now - member.rung_at + REST_S
 
     def released(self, address: str, ticket_id: str, now: float) -> None:
         """The call of a member with a caller is over."""
         member = self.members.get(address)
         if member is None or member.ticket != ticket_id or not member.speaks:
             return
-        self.handled = [*self.handled, now - member.since + self._wrap_up_s][-MAX_HANDLED:]
+        needed = self.in_vain + now - member.rung_at + self._wrap_up_s
+        self.handled, self.in_vain = [*self.handled, needed][-MAX_HANDLED:], 0.0
         self._release(member, now)
         member.rests_until = now + self._wrap_up_s
 
@@ -232,6 +260,8 @@ class Queue:
         member.renewed = now
         if speaks:
             member.since = now
+        else:
+            member.rung_at = now
 
     def _withdraw(self, ticket: Ticket, now: float) -> None:
         """Free the members who are rung for a caller."""
@@ -239,6 +269,7 @@ class Queue:
             member = self.members.get(address)
             if member is not None and member.ticket == ticket.id and not member.speaks:
                 member.ticket = ""
+                self.in_vain += now - member.rung_at
         ticket.offered = []
 
     def _release(self, member: Member, now: float) -> None:
@@ -254,6 +285,8 @@ class Queue:
             "tickets": [asdict(ticket) for ticket in self.tickets.values()],
             "members": {address: asdict(member) for address, member in self.members.items()},
             "handled": self.handled,
+            "in_vain": self.in_vain,
+            "setups": self.setups,
             "last": self.last,
         }
         return json.dumps(state, separators=(",", ":"))
@@ -265,7 +298,8 @@ class Queue:
             state: Mapping[str, Any] = json.loads(text)
             tickets = [Ticket(**one) for one in state["tickets"]]
             members = {a: Member(**m) for a, m in state["members"].items()}
-            self.handled, self.last = [float(s) for s in state["handled"]], str(state["last"])
+            self.handled, self.setups = list(state["handled"]), list(state["setups"])
+            self.in_vain, self.last = state["in_vain"], state["last"]
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no state of a queue: {error!r}") from error
         self.tickets = {ticket.id: ticket for ticket in tickets}

@@ -12,15 +12,17 @@ from typing import Any, Protocol
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.kinds.announcement_io import Announcing
+from offhook.pipeline.conversation.call.absence_io import AgentTakesOver
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import Config
-from offhook.web.config.people.queues import PREFIX
+from offhook.web.config.people.queues import AGENT, PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.edge.queues.phrases import Phrase, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.queues.store_io import LocalOrders, Orders, RedisOrders
-from offhook.web.edge.queues.waiting_io import Waiting, overflow
+from offhook.web.edge.queues.waiting_io import Waiting
 from offhook.web.edge.transfers.briefed import Event
+from offhook.web.edge.transfers.company_io import Company
 from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.transfers_io import Transferable, Transfers, language_of
 from offhook.web.http.queue_metrics import QueueMetrics
@@ -78,8 +80,8 @@ class Queues:
         """Callers of this edge, by queue and ticket."""
         self._callbacks: dict[str, dict[str, Ticket]] = {}
         """Those whom this edge is to call back, likewise."""
-        self._speaking: set[str] = set()
-        """Tickets of callers of this edge who speak with a member."""
+        self._speaking: dict[str, dict[str, str]] = {}
+        """Members who speak with callers of this edge, by queue and ticket."""
         self._gone: deque[tuple[str, str]] = deque(maxlen=MAX_GONE)
         """Queues and tickets of callers of this edge who wait no longer: a change of the order may
         have been lost while Redis failed."""
@@ -127,8 +129,29 @@ class Queues:
             },
         }
 
+    def accompanied(
+        self, caller: Transferable, call: Callable[[], Call]
+    ) -> Mapping[str, Callable[[], None]]:
+        """Return what begins each transfer, and each wait, during which the agent goes on."""
+        begin, wait = self.transfers.accompany, self._wait
+        return {
+            **self.transfers.accompanied(caller, call),
+            **{
+                PREFIX + name: partial(
+                    begin, PREFIX + name, call, partial(wait, name, settings, caller, call)
+                )
+                for name, settings in self._phones.config.queues.items()
+                if settings.meanwhile == "agent"
+            },
+        }
+
     async def _wait(
-        self, name: str, settings: QueueSettings, caller: Transferable, find: Callable[[], Call]
+        self,
+        name: str,
+        settings: QueueSettings,
+        caller: Transferable,
+        find: Callable[[], Call],
+        company: Company | None = None,
     ) -> None:
         """Returns once the caller is connected. Raises LegError."""
         call, leg, now = find(), caller.leg, time.time()
@@ -146,17 +169,17 @@ class Queues:
         )
         if not await self.change(name, partial(_join, ticket, settings.max_length, now)):
             self.count(name, "full", 0)
-            await overflow(call, settings.overflow)
+            await self._overflow(name, settings.overflow, caller, call)
             return
         leg.place = f"{name}/{ticket.id}"
         briefing = self.transfers.briefing(caller, call)
-        waiting = Waiting(self, name, settings, call, briefing, ticket)
+        waiting = Waiting(self, name, settings, call, briefing, ticket, company)
         here = self._waiting.setdefault(name, {})
         self._callbacks.get(name, {}).pop(ticket.id, None)
         here[ticket.id] = waiting
         self.wake()
         try:
-            await waiting.run()
+            is_connected = await waiting.run()
         finally:
             del here[ticket.id]
             leg.place = ""
@@ -171,11 +194,32 @@ class Queues:
                 work = self.change(name, lambda queue: queue.leave(ticket.id, now))
             self._tasks.spawn(work, f"leave {name}")
             self.wake()
+        if not is_connected:
+            await self._overflow(name, settings.overflow, caller, call)
 
-    def go_on(self, call: Call) -> None:
-        """Have a caller who comes from another server wait again, in the same place."""
+    async def _overflow(self, name: str, target: str, caller: Transferable, call: Call) -> None:
+        """Have a caller who cannot wait go elsewhere. Raises LegError: the caller is back with the
+        agent, or with another one."""
+        agent = target.removeprefix(AGENT)
+        if not target:
+            raise LegError("nobody is free, and the caller need not wait any longer")
+        if agent != target:
+            reason = f"Nobody of {name} is free."
+            take_over = partial(caller.hand_over, agent, PREFIX + name, reason)
+            raise AgentTakesOver(f"{agent} takes the call over", take_over)
+        to = caller.leg.destinations.get(target)
+        if not call.away:  # the agent has kept the caller company
+            await call.transfer(target)
+        else:
+            await (caller.leg.transfer(target) if to is None else to())
+
+    def go_on(self, call: Call, *, with_model: bool) -> None:
+        """Have a caller who comes from another server wait again, in the same place; `with_model`:
+        a language model can keep the caller company."""
         target = PREFIX + call.leg.place.partition("/")[0]
-        if call.leg.place and target in call.leg.destinations:
+        if call.leg.place and with_model and target in call.leg.accompanied:
+            call.leg.accompanied[target]()
+        elif call.leg.place and target in call.leg.destinations:
             self._tasks.spawn(self._go_on(call, target), f"queue {call.leg.call_id}")
 
     async def _go_on(self, call: Call, target: str) -> None:
@@ -197,10 +241,11 @@ class Queues:
         self._metrics.count(name, outcome, waited_s, within_s)
 
     def connected(self, name: str, ticket: str, address: str) -> Callable[[], None]:
-        self._speaking.add(ticket)
+        speaking = self._speaking.setdefault(name, {})
+        speaking[ticket] = address
 
         def over() -> None:
-            self._speaking.discard(ticket)
+            speaking.pop(ticket, None)
             now = time.time()
             work = self.change(name, lambda queue: queue.released(address, ticket, now))
             self._tasks.spawn(work, f"released {address}")
@@ -230,16 +275,18 @@ class Queues:
         waiting, back = self._waiting.get(name, {}), self._callbacks.setdefault(name, {})
         tickets = [*(one.ticket for one in waiting.values()), *back.values()]
 
-        def assign(queue: Queue) -> tuple[dict[str, list[str]], list[Ticket]]:
+        def assign(queue: Queue) -> tuple[dict[str, list[str]], list[Ticket], list[Ticket]]:
             now = time.time()
             adopted = queue.adopt(self._server, now)
-            queue.renew(self._server, tickets, self._speaking, now)
+            given_up = queue.renew(self._server, tickets, self._speaking.get(name, {}), now)
             for _, ticket_id in (one for one in self._gone if one[0] == name):
                 queue.leave(ticket_id, now)
             queue.assign(now)
-            return {t.id: list(t.offered) for t in queue.order}, adopted
+            return {t.id: list(t.offered) for t in queue.order}, adopted, given_up
 
-        offered, adopted = await self.change(name, assign)
+        offered, adopted, given_up = await self.change(name, assign)
+        for _ in given_up:
+            self.count(name, "abandoned", 0)
         back.update({ticket.id: ticket for ticket in adopted})
         self._metrics.waiting.labels(name).set(len(waiting) + len(back))
         for ticket_id, one in tuple(waiting.items()):
@@ -336,7 +383,7 @@ def _join(ticket: Ticket, max_length: int, now: float, queue: Queue) -> bool:
 
 
 def _renew(server: str, ticket: Ticket, queue: Queue) -> None:
-    queue.renew(server, [ticket], (), time.time())
+    queue.renew(server, [ticket], {}, time.time())
 
 
 async def _nothing() -> str:

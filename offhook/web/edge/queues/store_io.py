@@ -8,11 +8,13 @@ again once Redis answers.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from loguru import logger
 
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.voice.audio_cache_io import redis_client
 from offhook.web.config.config import ConfigError
@@ -31,6 +33,7 @@ MAX_TRIES = 20
 
 Result = TypeVar("Result")
 Change = Callable[[Queue], Result]
+_Due = tuple[Change[Any], asyncio.Future[Any]]
 
 _REPLACE = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
@@ -60,15 +63,38 @@ class LocalOrders:
 
 
 class RedisOrders:
-    """In Redis. Raises ConfigError if redis-py is missing or the URL is invalid."""
+    """In Redis: all changes of one moment are one exchange, so that those of one server never wait
+    for each other. Raises ConfigError if redis-py is missing or the URL is invalid."""
 
     def __init__(self, url: str) -> None:
         try:
             self._redis: Redis = redis_client(url)
         except EngineError as error:
             raise ConfigError(f"server.redis: {error}") from error
+        self._due: dict[str, list[_Due]] = {}
+        """Changes that wait for the exchange before, by queue."""
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._tasks = TaskSet()
 
     async def change(self, name: str, queue: Queue, change: Change[Result]) -> Result:
+        made: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        due = self._due.setdefault(name, [])
+        due.append((change, made))
+        if len(due) == 1:
+            self._tasks.spawn(self._make_due(name, queue), f"change queue {name}")
+        return await made
+
+    async def _make_due(self, name: str, queue: Queue) -> None:
+        async with self._locks[name]:
+            due = self._due.pop(name)
+            results = await self._exchange(
+                name, queue, lambda queue: [change(queue) for change, _ in due]
+            )
+            for (_, made), result in zip(due, results, strict=True):
+                if not made.done():  # whoever has asked for it may be gone
+                    made.set_result(result)
+
+    async def _exchange(self, name: str, queue: Queue, change: Change[Result]) -> Result:
         try:
             async with asyncio.timeout(EXCHANGE_S):
                 for _ in range(MAX_TRIES):
@@ -89,4 +115,5 @@ class RedisOrders:
             return change(queue)
 
     async def close(self) -> None:
+        await self._tasks.close()
         await self._redis.aclose()

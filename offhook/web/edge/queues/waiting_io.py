@@ -4,7 +4,7 @@ what happens                    the caller
 it is the caller's turn         hears music while members are rung and briefed
 a member accepts                is connected
 all pass the caller on          keeps the place, and is offered to others
-it takes too long, it is full   is transferred to `overflow`, or back with the agent
+it takes too long               leaves the queue for its `overflow`
 presses the key                 hears that we call back; the place is kept
 hangs up                        is gone; members who are briefed are released
 """
@@ -32,6 +32,7 @@ from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.edge.queues.phrases import Phrase, announcement, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.transfers.briefed import Event
+from offhook.web.edge.transfers.company_io import Company
 from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.phrases import Phrase as Farewell
 from offhook.web.edge.transfers.transfers_io import Transfers
@@ -79,10 +80,6 @@ class Host(Protocol):
         """A member speaks with a caller; returns what is called when that is over."""
 
 
-class _Leaves(Exception):
-    """The caller waits no longer: it takes too long."""
-
-
 class Waiting:
     """Of one caller, from joining to the end of it."""
 
@@ -94,14 +91,18 @@ class Waiting:
         call: Call,
         briefing: Briefing,
         ticket: Ticket,
+        company: Company | None,
     ) -> None:
         self.ticket = ticket
+        self._company = company
         self._host, self._name, self._settings = host, name, settings
         self._call, self._briefing = call, briefing
         self._people: dict[str, Person] = {}
         """Members who are rung or briefed now, by their addresses."""
+        self._decided: set[str] = set()
+        """Members who have accepted or passed, which the order may not know yet."""
         self._news: asyncio.Queue[tuple[str, Event, str] | None] = asyncio.Queue(MAX_NEWS)
-        self._sound = WaitingSound(host.transfers.music.of(settings.music))
+        self._sound = WaitingSound(host.transfers.sound(call, settings, company))
         self._calls_back = False
         self._announced_at = time.time() - settings.announce_seconds + FIRST_S
 
@@ -115,7 +116,7 @@ class Waiting:
         for address in [a for a in self._people if a not in addresses]:
             self._release(address, Farewell.OTHER_CHOSEN)
         for address in addresses:
-            if address not in self._people:
+            if address not in self._people and address not in self._decided:
                 report = partial(self._note, address)
                 person = Person(address, self._settings, self._briefing, report)
                 self._people[address] = person
@@ -126,9 +127,10 @@ class Waiting:
         if not self._news.full():
             self._news.put_nowait((address, event, reason))
 
-    async def run(self) -> None:
-        """Return once the caller is connected. Raises LegError if that is not to be."""
-        leg, settings = self._call.leg, self._settings
+    async def run(self) -> bool:
+        """Return whether the caller is connected, once that is so or it takes too long. Raises
+        LegError if the caller has gone."""
+        leg = self._call.leg
         self._emit("requested")
         leaving = asyncio.create_task(leg.until_closed(), name=f"caller {leg.call_id}")
         leaving.add_done_callback(lambda _: self._news.put_nowait(None))
@@ -136,10 +138,7 @@ class Waiting:
         outcome = "abandoned"
         try:
             with leg.playing(self._sound):
-                await self._wait()
-            outcome = "answered"
-        except _Leaves:
-            outcome = "too_long"
+                outcome = "answered" if await self._wait() else "too_long"
         except LegError:
             outcome = "callback" if self._calls_back else "abandoned"
             raise
@@ -153,7 +152,7 @@ class Waiting:
                 self._emit("canceled", reason="the caller hung up")
         if outcome == "too_long":
             self._emit("failed", reason="it took too long")
-            await overflow(self._call, settings.overflow)
+        return outcome == "answered"
 
     def _listen(self, event: CallEvent) -> None:
         key = self._settings.callback_key
@@ -161,7 +160,8 @@ class Waiting:
             self._calls_back = True
             self._news.put_nowait(None)
 
-    async def _wait(self) -> None:
+    async def _wait(self) -> bool:
+        """Return whether the caller is connected; False: it takes too long."""
         leg, settings = self._call.leg, self._settings
         until = time.time() + settings.max_wait_seconds
         while True:
@@ -173,7 +173,7 @@ class Waiting:
                     news = await self._news.get()
             except TimeoutError:
                 if time.time() >= until:
-                    raise _Leaves from None
+                    return False
                 self._announced_at = time.time()
                 await self._announce()
                 continue
@@ -182,7 +182,7 @@ class Waiting:
             if self._calls_back:
                 await self._call_back()
             elif news is not None and await self._follow(*news):
-                return
+                return True
 
     async def _follow(self, address: str, event: Event, reason: str) -> bool:
         """Follow what becomes of a member; return whether the caller is connected."""
@@ -192,14 +192,17 @@ class Waiting:
         if event is Event.ANSWERED:
             self._emit("briefing", person)
             return False
+        del self._people[address]
+        self._decided.add(address)
         if event is Event.ACCEPTED and await self._connect(address, person):
             return True
         words = {Event.DECLINED: Farewell.DECLINED, Event.UNDECIDED: Farewell.UNDECIDED}
         self._emit("rejected", person, reason or event.name.lower().replace("_", " "))
-        self._release(address, words.get(event))
+        self._host.transfers.people.release(person, words.get(event))
         await self._host.change(
             self._name, lambda queue: queue.passed(self.ticket.id, address, time.time())
         )
+        self._decided.discard(address)
         self._host.wake()
         return False
 
@@ -207,29 +210,24 @@ class Waiting:
         def accept(queue: Queue) -> bool:
             return queue.accepted(self.ticket.id, address, time.time())
 
-        call = person.conversation
-        if call is None or call.leg.closed is not None or self._call.leg.closed is not None:
-            return False
         if not await self._host.change(self._name, accept):
             return False
         self._emit("accepted", person)
         over = self._host.connected(self._name, self.ticket.id, address)
-        try:
-            await call.transfer(self._call.leg.call_id, by=_at_once)
-        except LegError:
-            over()
-            return False
-        del self._people[address]
-        for other in tuple(self._people):
-            self._release(other, Farewell.OTHER_CHOSEN)
-        self._call.leg.place = ""
-        self._emit("bridged", person)
 
         def on_over() -> None:
             self._emit("completed")
             over()
 
-        self._host.transfers.connect(self._call, person, on_over)
+        for other in tuple(self._people):
+            self._release(other, Farewell.OTHER_CHOSEN)
+        try:
+            await self._host.transfers.connect(self._call, person, on_over, self._company)
+        except LegError:
+            over()
+            return False
+        self._call.leg.place = ""
+        self._emit("bridged", person)
         return True
 
     def _release(self, address: str, words: Farewell | None) -> None:
@@ -246,7 +244,14 @@ class Waiting:
         position, wait_s = await self._host.change(self._name, place)
         key = self._settings.callback_key if self._briefing.number else ""
         if position:
-            await self._speak(announcement(position, wait_s, key, self._language))
+            about = {"queue": self._name, "position": position, "wait_seconds": wait_s}
+            words = "{call}: queue {queue}: announced place {position}, about {wait_seconds} s"
+            logger.bind(**about).info(words, call=self._call.leg.call_id, **about)
+            text = announcement(position, wait_s, key, self._language)
+            if self._company is None:
+                await self._speak(text)
+            else:
+                self._company.announce(text)
 
     async def _call_back(self) -> None:
         """Say goodbye to a caller who keeps the place, and hang up. Raises LegError."""
@@ -289,15 +294,3 @@ class Waiting:
                 called="" if placed is None else placed.call_id,
             )
         )
-
-
-async def _at_once() -> None:
-    """The line is to be bridged: there is nothing to wait for."""
-
-
-async def overflow(call: Call, target: str) -> None:
-    """Transfer a caller who cannot wait. Raises LegError: the caller is back with the agent."""
-    if not target:
-        raise LegError("nobody is free, and the caller need not wait any longer")
-    to = call.leg.destinations.get(target)
-    await (call.leg.transfer(target) if to is None else to())

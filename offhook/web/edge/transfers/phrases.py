@@ -17,6 +17,8 @@ class Phrase(Enum):
     UNDECIDED = auto()
     CALLER_GONE = auto()
     OTHER_CHOSEN = auto()
+    CONNECTING = auto()
+    """Is said to the caller by an agent that has kept the caller company."""
 
 
 P = Phrase
@@ -29,6 +31,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "I will try somebody else. Goodbye.",
         P.CALLER_GONE: "The caller has just hung up. Goodbye.",
         P.OTHER_CHOSEN: "A colleague has accepted the call. Goodbye.",
+        P.CONNECTING: "One moment, I am connecting you now.",
     },
     "de": {
         P.CALLS: "Guten Tag, ich habe einen Anruf für Sie von {caller}.",
@@ -39,6 +42,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "Ich versuche es bei jemand anderem. Auf Wiederhören.",
         P.CALLER_GONE: "Der Anrufer hat gerade aufgelegt. Auf Wiederhören.",
         P.OTHER_CHOSEN: "Jemand anderes hat den Anruf angenommen. Auf Wiederhören.",
+        P.CONNECTING: "Einen Moment, ich verbinde Sie jetzt.",
     },
     "fr": {
         P.CALLS: "Bonjour, j'ai un appel pour vous de la part de {caller}.",
@@ -49,6 +53,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "Je vais essayer quelqu'un d'autre. Au revoir.",
         P.CALLER_GONE: "La personne vient de raccrocher. Au revoir.",
         P.OTHER_CHOSEN: "Un collègue a accepté l'appel. Au revoir.",
+        P.CONNECTING: "Un instant, je vous mets en relation.",
     },
     "es": {
         P.CALLS: "Hola, tengo una llamada para usted de {caller}.",
@@ -58,6 +63,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "Lo intentaré con otra persona. Adiós.",
         P.CALLER_GONE: "La persona acaba de colgar. Adiós.",
         P.OTHER_CHOSEN: "Otra persona ha aceptado la llamada. Adiós.",
+        P.CONNECTING: "Un momento, le paso ahora mismo.",
     },
     "it": {
         P.CALLS: "Buongiorno, ho una chiamata per lei da {caller}.",
@@ -67,6 +73,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "Provo con qualcun altro. Arrivederci.",
         P.CALLER_GONE: "Chi chiamava ha appena riagganciato. Arrivederci.",
         P.OTHER_CHOSEN: "Un collega ha accettato la chiamata. Arrivederci.",
+        P.CONNECTING: "Un momento, la metto in contatto adesso.",
     },
     "pt": {
         P.CALLS: "Olá, tenho uma chamada para si de {caller}.",
@@ -76,6 +83,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "Vou tentar outra pessoa. Adeus.",
         P.CALLER_GONE: "A pessoa acabou de desligar. Adeus.",
         P.OTHER_CHOSEN: "Um colega aceitou a chamada. Adeus.",
+        P.CONNECTING: "Um momento, vou passar a ligação agora.",
     },
     "nl": {
         P.CALLS: "Hallo, ik heb een gesprek voor u van {caller}.",
@@ -85,6 +93,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "Ik probeer het bij iemand anders. Tot ziens.",
         P.CALLER_GONE: "De beller heeft net opgehangen. Tot ziens.",
         P.OTHER_CHOSEN: "Een collega heeft het gesprek aangenomen. Tot ziens.",
+        P.CONNECTING: "Een moment, ik verbind u nu door.",
     },
     "ja": {
         P.CALLS: "お疲れさまです。{caller}からお電話が入っています。",
@@ -95,6 +104,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "ほかの者にあたります。失礼いたします。",
         P.CALLER_GONE: "お客様が電話をお切りになりました。失礼いたします。",
         P.OTHER_CHOSEN: "ほかの者が電話を受けました。失礼いたします。",
+        P.CONNECTING: "少々お待ちください。ただいまおつなぎします。",
     },
     "zh": {
         P.CALLS: "您好,有一个来自{caller}的电话找您。",
@@ -104,6 +114,7 @@ PHRASES: Mapping[str, Mapping[Phrase, str]] = {
         P.UNDECIDED: "我会联系其他人,再见。",
         P.CALLER_GONE: "对方刚刚挂断了电话,再见。",
         P.OTHER_CHOSEN: "其他同事已接听,再见。",
+        P.CONNECTING: "请稍等,现在为您接通。",
     },
 }
 """By ISO 639 code; every language has every phrase."""

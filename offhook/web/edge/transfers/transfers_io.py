@@ -2,13 +2,14 @@
 connected, or is back with the agent. The table is in `briefed`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
 from offhook.media.bridge_io import Bridge
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
+from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import Infer
@@ -18,7 +19,9 @@ from offhook.pipeline.conversation.summary_io import summary_of
 from offhook.web.config.agents import DEFAULT
 from offhook.web.config.config import Config
 from offhook.web.config.people.transfers import BriefedTransfer as TransferSettings
+from offhook.web.config.people.transfers import Ringing
 from offhook.web.edge.transfers.briefed import Action, BriefedTransfer, Event
+from offhook.web.edge.transfers.company_io import Company, Pauses
 from offhook.web.edge.transfers.music_io import Music
 from offhook.web.edge.transfers.people_io import Briefing, People, Person, Phones
 from offhook.web.edge.transfers.phrases import Phrase, phrase
@@ -45,6 +48,11 @@ _BRIEF = (
 )
 
 
+Seek = Callable[[Company], Awaitable[None]]
+"""Calls people for a caller whom an agent keeps company; returns once one is connected. Raises
+LegError."""
+
+
 class Transferable(Protocol):
     """A call that can be transferred."""
 
@@ -58,6 +66,9 @@ class Transferable(Protocol):
     def infer(self) -> Infer | None:
         """What answers outside the conversation; None if that agent is no language model."""
 
+    async def hand_over(self, agent: str, mailbox: str, reason: str) -> None:
+        """Have another agent take the call over, see `LiveCall`."""
+
 
 class Transfers:
     """The transfers of an edge, with the people whom it calls for them."""
@@ -66,8 +77,10 @@ class Transfers:
         self.people = People(phones)
         self.music = Music()
         self._phones = phones
+        self._accompanied: set[str] = set()
+        """Calls whose agents keep their callers company."""
         self._tasks = TaskSet()
-        """Bridges, and summaries."""
+        """Bridges, summaries, and agents that keep callers company."""
 
     async def close(self) -> None:
         """End all bridges and the calls to people."""
@@ -84,10 +97,37 @@ class Transfers:
             for name, settings in self._phones.config.transfers.items()
         }
 
+    def accompanied(
+        self, caller: Transferable, call: Callable[[], Call]
+    ) -> Mapping[str, Callable[[], None]]:
+        """Return what begins each transfer during which the agent goes on, likewise."""
+        return {
+            name: partial(
+                self.accompany, name, call, partial(self._to_one, name, one, caller, call)
+            )
+            for name, one in self._phones.config.transfers.items()
+            if one.meanwhile == "agent"
+        }
+
+    def accompany(self, target: str, find: Callable[[], Call], seek: Seek) -> None:
+        """Have the agent keep the caller company while `seek` finds somebody. Raises LegError."""
+        call = find()
+        if call.leg.call_id in self._accompanied:
+            raise LegError("people are being called already")
+        self._accompanied.add(call.leg.call_id)
+        kept = self._tasks.spawn(Company(call, target).keep(seek), f"company {call.leg.call_id}")
+        kept.add_done_callback(lambda _: self._accompanied.discard(call.leg.call_id))
+
     async def _to_one(
-        self, name: str, settings: TransferSettings, caller: Transferable, call: Callable[[], Call]
+        self,
+        name: str,
+        settings: TransferSettings,
+        caller: Transferable,
+        call: Callable[[], Call],
+        company: Company | None = None,
     ) -> None:
-        await _Transfer(self, name, settings, call(), self.briefing(caller, call())).run()
+        briefing = self.briefing(caller, call())
+        await _Transfer(self, name, settings, call(), briefing, company).run()
 
     def briefing(self, caller: Transferable, call: Call) -> Briefing:
         """Return what people are told of a caller. The model is asked for it at once."""
@@ -103,10 +143,29 @@ class Transfers:
         text = partial(_briefing_text, summary, calls)
         return Briefing(caller.leg.info, "" if agent == DEFAULT else agent, language, text)
 
-    def connect(self, call: Call, person: Person, on_over: Callable[[], None]) -> None:
-        """Bridge a caller with a person whose briefing is over; `on_over` is called at the end."""
-        assert person.conversation is not None
-        bridge = self._bridge(call.leg, person.conversation.leg, on_over)
+    def sound(self, call: Call, settings: Ringing, company: Company | None) -> Iterator[Pcm]:
+        """Return what a caller hears while nobody speaks."""
+        music = self.music.of(settings.music)
+        return music if company is None else Pauses(call, music)
+
+    async def connect(
+        self, call: Call, person: Person, on_over: Callable[[], None], company: Company | None
+    ) -> None:
+        """Connect a caller with a person who has accepted, once the agent has parted if it has kept
+        the caller company; `on_over` is called at the end. Raises LegError."""
+        join = partial(self._join, call, person, on_over)
+        if company is None:
+            await join()
+        else:
+            await company.part(phrase(Phrase.CONNECTING, person.briefing.language), join)
+
+    async def _join(self, call: Call, person: Person, on_over: Callable[[], None]) -> None:
+        """Have our agent leave the person's line and bridge it. Raises LegError."""
+        theirs = person.conversation
+        if theirs is None or theirs.leg.closed is not None or call.leg.closed is not None:
+            raise LegError("one of the two has hung up")
+        await theirs.transfer(call.leg.call_id, by=_at_once)
+        bridge = self._bridge(call.leg, theirs.leg, on_over)
         self._tasks.spawn(bridge, f"bridge {call.leg.call_id}")
 
     async def _bridge(self, first: Leg, second: Leg, on_over: Callable[[], None]) -> None:
@@ -127,9 +186,10 @@ class _Transfer:
         settings: TransferSettings,
         call: Call,
         briefing: Briefing,
+        company: Company | None,
     ) -> None:
         self._transfers, self._name, self._settings = transfers, name, settings
-        self._call = call
+        self._call, self._company = call, company
         self._core = BriefedTransfer(len(settings.to), all_at_once=settings.ring == "all")
         self._news: asyncio.Queue[tuple[int, Event, str] | None] = asyncio.Queue(MAX_NEWS)
         self._people = [
@@ -148,7 +208,7 @@ class _Transfer:
         leaving = asyncio.create_task(leg.until_closed(), name=f"caller {leg.call_id}")
         leaving.add_done_callback(lambda _: self._news.put_nowait(None))
         try:
-            with leg.playing(self._transfers.music.of(self._settings.music)):
+            with leg.playing(self._transfers.sound(self._call, self._settings, self._company)):
                 await self._follow()
         finally:
             self._core.caller_gone()  # or cancelled; nothing if it is over
@@ -186,15 +246,12 @@ class _Transfer:
             self._report()
 
     async def _connect(self, person: Person) -> bool:
-        """Have our agent leave the person's line and bridge it; return whether it is still up."""
-        call = person.conversation
-        if call is None or call.leg.closed is not None or self._call.leg.closed is not None:
-            return False
+        """Return whether both lines are still up, and connected."""
+        over = partial(self._emit, "completed")
         try:
-            await call.transfer(self._call.leg.call_id, by=_at_once)
+            await self._transfers.connect(self._call, person, over, self._company)
         except LegError:
             return False
-        self._transfers.connect(self._call, person, partial(self._emit, "completed"))
         return True
 
     def _report(self) -> None:

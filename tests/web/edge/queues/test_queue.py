@@ -26,6 +26,10 @@ def offered(there: Queue) -> dict[str, list[str]]:
     return {t.id: t.offered for t in there.order if t.offered}
 
 
+def conversations(there: Queue) -> dict[str, str]:
+    return {member.ticket: a for a, member in there.members.items() if member.speaks}
+
+
 def test_the_first_is_offered_to_who_is_idle_for_the_longest() -> None:
     there = queue(("a", "b"))
     there.members["a"].since, there.members["b"].since = 5, 3
@@ -80,7 +84,7 @@ def test_who_declines_rests_and_another_is_rung() -> None:
     there.passed("t01", "b", 6)
     there.assign(6)
     assert offered(there) == {}
-    there.renew("s", there.order, (), 5 + REST_S)
+    there.renew("s", there.order, {}, 5 + REST_S)
     there.assign(5 + REST_S)
     assert offered(there) == {"t01": ["a"]}
 
@@ -96,7 +100,7 @@ def test_wrap_up_and_pause() -> None:
     there.assign(35)
     assert offered(there) == {}
     there.pause("a", True)
-    there.renew("s", there.order, (), 45)
+    there.renew("s", there.order, {}, 45)
     there.assign(45)
     assert offered(there) == {}
     there.pause("a", False)
@@ -114,13 +118,13 @@ def test_a_server_that_died_leaves_the_places_of_its_callers() -> None:
     assert offered(there) == {"t00": ["a"], "t01": ["b"]}
     later = 3 + LEASE_S + 1
     alive = [t for t in there.order if t.server == "alive"]
-    there.renew("alive", alive, (), later)
+    there.renew("alive", alive, {}, later)
     there.assign(later)
     assert offered(there) == {"t01": ["b"], "t02": ["a"]}
     back = Ticket("t00", "other call", "+49", later, server="alive")
     there.join(back, later)
     assert [t.id for t in there.order] == ["t00", "t01", "t02"]
-    there.renew("alive", alive, (), later + KEPT_S + 1)
+    there.renew("alive", alive, {}, later + KEPT_S + 1)
     assert [t.id for t in there.order] == ["t01", "t02"]
 
 
@@ -129,7 +133,7 @@ def test_a_member_of_a_server_that_died_is_free() -> None:
     there.join(ticket(1), 0)
     there.assign(0)
     there.accepted("t01", "a", 0)
-    there.renew("other", (), (), LEASE_S + 1)
+    there.renew("other", (), {}, LEASE_S + 1)
     assert there.members["a"].state(LEASE_S + 1) == "ready"
 
 
@@ -137,7 +141,7 @@ def test_a_place_that_was_lost_is_made_anew() -> None:
     there = queue()
     first, second = ticket(1, 1), ticket(2, 2)
     there.join(second, 2)
-    there.renew("s", [first, second], (), 3)
+    there.renew("s", [first, second], {}, 3)
     assert [t.id for t in there.order] == ["t01", "t02"]
 
 
@@ -176,7 +180,7 @@ def test_nobody_is_lost_or_served_twice(strategy: str, events: list[tuple[str, i
             case "reload":
                 there = queue(strategy=strategy).load(there.dump())
             case "assign":
-                there.renew("s", there.order, [m.ticket for m in there.members.values()], now)
+                there.renew("s", there.order, conversations(there), now)
                 there.assign(now)
         rung = [address for one in there.order for address in one.offered]
         assert len(rung) == len(set(rung))
@@ -225,9 +229,7 @@ class Office:
                 what(now)
             else:
                 now += 1.0
-            self.there.renew(
-                "s", self.there.order, [m.ticket for m in self.there.members.values()], now
-            )
+            self.there.renew("s", self.there.order, conversations(self.there), now)
             self.there.assign(now)
             for one in self.there.order:
                 for address in tuple(one.offered):

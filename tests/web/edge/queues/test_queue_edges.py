@@ -82,7 +82,7 @@ class Server:
         self.orders = RedisOrders(url)
         self.queue = Queue(MEMBERS, "longest_idle", 0)
         self.here: dict[str, Ticket] = {}
-        self.speaking: set[str] = set()
+        self.speaking: dict[str, str] = {}
         self.served: list[str] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         self._random = random.Random(seed)
@@ -108,7 +108,7 @@ class Server:
                 ):
                     del self.here[ticket_id]
                     self.served.append(ticket_id)
-                    self.speaking.add(ticket_id)
+                    self.speaking[ticket_id] = address
                     self.tasks.add(asyncio.create_task(self._speaks(ticket_id, address)))
             await asyncio.sleep(0.02)
 
@@ -120,7 +120,7 @@ class Server:
 
     async def _speaks(self, ticket_id: str, address: str) -> None:
         await asyncio.sleep(self._random.uniform(0.05, 0.15))
-        self.speaking.discard(ticket_id)
+        del self.speaking[ticket_id]
         await self.change(lambda queue: queue.released(address, ticket_id, time.time()))
 
     def dies(self, running: "asyncio.Task[None]") -> list[Ticket]:

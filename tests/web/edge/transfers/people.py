@@ -365,6 +365,8 @@ async def office(table: dict[str, Any]) -> AsyncIterator[Office]:
             **filled(table, where),
         }
         edge = PersonsEdge(Config.model_validate(config))
+        if "records" in table:
+            edge.records.open_store(edge.config)
         await edge.start()
         try:
             desk = replace(LOOPBACK, server=f"127.0.0.1:{port}", options_seconds=0)
