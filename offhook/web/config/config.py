@@ -258,12 +258,12 @@ class Config(Section):
                 yield f"{where}.analysis: needs [records] url and words: it reads what is kept"
 
     def _faults_of_transfers(self) -> Iterator[str]:
-        trunks = {one.name: one.server for one in self.sip.trunks} if self.sip is not None else {}
         carriers = {carrier.name for carrier in self.carriers}
         for name, one in self.transfers.items():
-            yield from faults_of_ringing(f"transfers.{name}", one, trunks, carriers)
+            yield from faults_of_ringing(f"transfers.{name}", one, one.to, self.sip, carriers)
         for name, queue in self.queues.items():
-            yield from faults_of_ringing(f"queues.{name}", queue, trunks, carriers)
+            people = queue.members
+            yield from faults_of_ringing(f"queues.{name}", queue, people, self.sip, carriers)
         there = ", ".join(self.queues) or "none"
         for where, agent in self.named_agents().items():
             for key in ("transfers", "gives_up_to"):

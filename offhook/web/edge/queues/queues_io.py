@@ -149,7 +149,7 @@ class Queues:
             await overflow(call, settings.overflow)
             return
         leg.place = f"{name}/{ticket.id}"
-        briefing = self.transfers.briefing(caller, call)
+        briefing = self.transfers.briefing(PREFIX + name, caller, call, ticket.joined)
         waiting = Waiting(self, name, settings, call, briefing, ticket)
         here = self._waiting.setdefault(name, {})
         self._callbacks.get(name, {}).pop(ticket.id, None)
@@ -339,6 +339,6 @@ def _renew(server: str, ticket: Ticket, queue: Queue) -> None:
     queue.renew(server, [ticket], (), time.time())
 
 
-async def _nothing() -> str:
+async def _nothing(wait_s: float) -> str:
     """One who is called back is told nothing of a caller."""
     return ""
