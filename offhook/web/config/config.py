@@ -305,6 +305,7 @@ class Config(Section):
             keys.append(Key("server", server.api_key))
         public = {urlsplit(c.public_url).netloc for c in self.carriers if c.public_url}
         with_key = Role.SPEECH if gateway else Role.OPERATOR
+        extensions = self.sip.extensions if self.sip is not None else {}
         return AccessPolicy(
             local=server.local if local is None else local,
             names=server.names,
@@ -312,6 +313,7 @@ class Config(Section):
             keys=tuple(keys),
             admin_key=server.admin_key,
             reader_key=server.reader_key,
+            desks={number: extension.password for number, extension in extensions.items()},
             admin_listen=server.admin_listen,
             metrics=Role.PUBLIC if server.metrics == "open" else with_key,
             proxies=tuple(map(ipaddress.ip_network, server.proxies)),
