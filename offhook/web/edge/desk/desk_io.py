@@ -8,6 +8,7 @@ import time
 from importlib.resources import files
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from aiohttp import web
 from loguru import logger
@@ -51,7 +52,7 @@ async def session(request: web.Request) -> web.Response:
     number, _ = request.app[ACCESS]().desk_of(head_of(request), time.time())
     if not number:
         return web.json_response(NOTHING)
-    return web.json_response(_shown(sip, number))
+    return web.json_response(_shown(request, sip, number))
 
 
 async def sign_in(request: web.Request) -> web.Response:
@@ -76,7 +77,7 @@ async def sign_in(request: web.Request) -> web.Response:
         logger.bind(a_minute="desk").warning("desk: a wrong password from {}", address)
         return error(401, "there is no extension with this number and password")
     logger.info("desk: extension {} signs in from {}", number, address)
-    response = web.json_response(_shown(sip, number))
+    response = web.json_response(_shown(request, sip, number))
     value = issue_desk_session(number, password, int(time.time()) + SESSION_S)
     secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
     response.set_cookie(
@@ -85,8 +86,13 @@ async def sign_in(request: web.Request) -> web.Response:
     return response
 
 
-def _shown(sip: SipEndpoint, number: str) -> dict[str, str]:
-    return {"number": number, "name": sip.stack.settings.extensions[number].name}
+def _shown(request: web.Request, sip: SipEndpoint, number: str) -> dict[str, Any]:
+    """Returns what the page is told of its extension."""
+    return {
+        "number": number,
+        "name": sip.stack.settings.extensions[number].name,
+        "ice_servers": request.app[EDGE].browsers.ice_servers(),
+    }
 
 
 async def sign_out(request: web.Request) -> web.Response:
