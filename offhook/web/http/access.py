@@ -102,6 +102,9 @@ ROUTES: Mapping[str, Role] = {
     "console": Role.PUBLIC,  # the files; what they show is at /calls
     "desk": Role.PUBLIC,  # the files, and signing in
     "desk/sip": Role.DESK,
+    "desk/events": Role.DESK,
+    "desk/calls": Role.DESK,
+    "desk/queues": Role.DESK,
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
     "campaigns": Role.RECORDS,

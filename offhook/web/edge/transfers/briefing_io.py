@@ -44,7 +44,7 @@ class Briefed(Protocol):
     has_agreed: bool
     """Has accepted already, at a desk."""
 
-    async def who_calls(self) -> str:
+    async def introduction(self) -> str:
         """Return who calls, and why."""
 
     def decided(self, meaning: Decision | None) -> None:
@@ -118,7 +118,7 @@ class BriefingAgent(FrameProcessor):
             return
         self._tries += 1
         words = (
-            self._offer if self._was_heard else f"{await self._person.who_calls()} {self._offer}"
+            self._offer if self._was_heard else f"{await self._person.introduction()} {self._offer}"
         )
         await self.push_frame(LLMFullResponseStartFrame())
         await self.push_frame(LLMTextFrame(words))

@@ -116,7 +116,7 @@ class Person:
         desk = BriefingAgent(call, self, offer)
         return Agent("briefing", desk, on_idle=desk.remind)
 
-    async def who_calls(self) -> str:
+    async def introduction(self) -> str:
         return await self.briefing.text(SUMMARY_WAIT_S)
 
     def decide(self, decision: Decision) -> None:
@@ -239,6 +239,7 @@ class People:
             caller_name=briefing.caller.caller_name,
             agent=briefing.agent,
             ring_seconds=ringing.ring_seconds,
+            of_caller=briefing.call_id,
         )
         return self._phones.dial(dial)
 
