@@ -97,5 +97,16 @@ await new Promise((then) => setTimeout(then, 1500));
 await ann.press("Hang up");
 await ann.alone();
 
+// --- who closes the page hangs up
+
+await ann.dial("102");
+await bob.shows("Calls you");
+await bob.press("Answer");
+await ann.shows("Connected");
+ann.page.on("dialog", (dialog) => dialog.accept());
+await ann.page.goto("about:blank");
+await bob.alone();
+step("left", await bob.notice());
+
 await browser.close();
 console.log(JSON.stringify({ said, troubles }));

@@ -127,6 +127,13 @@ async def sip(request: web.Request) -> web.StreamResponse:
     return socket
 
 
+def is_of_desk(request: web.Request) -> bool:
+    """Returns whether a request concerns a desk, and not only the files of its page."""
+    resource = request.match_info.route.resource
+    path = resource.canonical if resource is not None else ""
+    return path.startswith("/desk/") and path != "/desk/{name}"
+
+
 def add_routes(router: web.UrlDispatcher) -> None:
     """Adds `/desk`, `/desk/NAME` for each of its files, its session and its phone."""
     router.add_get("/desk/session", session)

@@ -130,6 +130,7 @@ function work({ number, name, ice_servers: iceServers }) {
   const stop = startPanels(contextOf(agent, panels)) ?? (() => {});
   const online = () => agent.connect();
   const closing = (event) => agent.calls.size && event.preventDefault();
+  const left = () => agent.close();
   agent.addEventListener("line", async ({ detail }) => {
     if (detail.state !== "offline" && detail.state !== "refused") return;
     const still = await session("GET").catch(() => ({ number }));
@@ -137,9 +138,11 @@ function work({ number, name, ice_servers: iceServers }) {
   });
   addEventListener("online", online);
   addEventListener("beforeunload", closing);
+  addEventListener("pagehide", left);
   leave = () => {
     removeEventListener("online", online);
     removeEventListener("beforeunload", closing);
+    removeEventListener("pagehide", left);
     agent.close();
     bell.play("");
     stop();
@@ -170,4 +173,5 @@ function contextOf(agent, root) {
   };
 }
 
+addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
 show();

@@ -259,20 +259,22 @@ export class UserAgent extends EventTarget {
     return true;
   }
 
+  /** Gives a response to whoever sent the request, null if there will be none. */
   #answer(branch, response) {
     const pending = this.#waiting.get(branch);
-    const isInvite = pending?.method === "INVITE";
     if (!pending || (response && response.cseq.method !== pending.method)) return;
+    const isInvite = pending.method === "INVITE";
     clearTimeout(pending.timer);
-    if (!response || (response.status >= 200 && !(isInvite && response.status < 300))) this.#waiting.delete(branch);
-    else if (isInvite && response.status >= 200) {
-      // one that is repeated must be acknowledged again (RFC 3261 §13.2.2.4)
-      pending.timer = setTimeout(() => this.#waiting.delete(branch), ANSWER_MS);
-    } else if (!isInvite) pending.timer = setTimeout(() => this.#answer(branch, null), ANSWER_MS);
     if (isInvite && response?.status >= 300) {
       this.#sendAgain("ACK", { ...pending, cseq: response.cseq.number }, response.headers.get("To"));
     }
-    pending.answered(response);
+    if (!response || response.status >= (isInvite ? 300 : 200)) this.#waiting.delete(branch);
+    else if (response.status >= 200) {
+      // one that is repeated must be acknowledged again (RFC 3261 §13.2.2.4)
+      pending.accepted = true;
+      pending.timer = setTimeout(() => this.#waiting.delete(branch), ANSWER_MS);
+    } else if (!isInvite) pending.timer = setTimeout(() => this.#answer(branch, null), ANSWER_MS);
+    if (response || !pending.accepted) pending.answered(response);
   }
 
   respond(request, status, reason, { tag = "", headers = [], body = "" } = {}) {

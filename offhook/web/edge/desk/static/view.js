@@ -172,7 +172,7 @@ export class View {
       make("h2", {}, whose(call)),
       make("p", { className: "soft facts-line" },
         call.name ? make("span", {}, call.number) : "", make("span", { className: "state" }, stateOf(call)),
-        make("span", { className: "time" }, this.#time(call))),
+        this.#since.has(call.id) ? make("span", { className: "time" }, this.#time(call)) : ""),
     ];
     if (call.state === "ringing" || call.state === "answering") {
       return [...head, make("div", { className: "row-actions" },
