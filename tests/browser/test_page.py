@@ -51,11 +51,12 @@ def words(turns: list[dict[str, Any]]) -> str:
     return " ".join(turn["text"] for turn in turns)
 
 
-def test_the_parts_of_the_page(packages: Path, tmp_path: Path) -> None:
-    """States, refusals, silence, transcripts: in node, without a browser."""
+@pytest.mark.parametrize("script", ["page_parts.mjs", "desk_parts.mjs"])
+def test_the_parts_of_the_page(packages: Path, tmp_path: Path, script: str) -> None:
+    """States, refusals, silence, transcripts, SIP: in node, without a browser."""
     out = tmp_path / "parts.mjs"
     bundle = ["--bundle", "--format=esm", "--platform=node", f"--outfile={out}"]
-    for command in ([packages / ".bin/esbuild", HERE / "page_parts.mjs", *bundle], ["node", out]):
+    for command in ([packages / ".bin/esbuild", HERE / script, *bundle], ["node", out]):
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=HANGS_S)
         assert done.returncode == 0, done.stderr
 

@@ -79,6 +79,8 @@ class SipCalls:
     def __init__(self, stack: SipStack, host: Host, hooks: Hooks, phone: Endpoint) -> None:
         self.by_id: dict[str, SipCall] = {}
         """By our own id."""
+        self.callers: dict[str, str] = {}
+        """The calls that are placed for another call's caller, by their ids: the id of that one."""
         self.begun = asyncio.Event()
         """Set when a call begins."""
         self.closing = False
@@ -89,12 +91,17 @@ class SipCalls:
         self._endpoint = phone
         self._by_session: dict[Session, SipCall] = {}
 
-    def new(self, trunk: Trunk | None, info: CallInfo, call_id: str = "") -> SipCall:
-        """Make a call, with this id if there is one; `finish` must follow."""
+    def new(
+        self, trunk: Trunk | None, info: CallInfo, call_id: str = "", of_caller: str = ""
+    ) -> SipCall:
+        """Make a call, with this id if there is one; `finish` must follow. `of_caller` is the id of
+        the call whose caller it is placed for."""
         ring_seconds = self._stack.settings.ring_seconds
         call_id = call_id or uuid.uuid4().hex[:12]
         call = SipCall(self._endpoint, call_id, trunk, info, ring_seconds)
         self.by_id[call.call_id] = call
+        if of_caller:
+            self.callers[call.call_id] = of_caller
         self.begun.set()
         return call
 
@@ -125,6 +132,7 @@ class SipCalls:
         await call.close()
         self._host.record(detail_record(call))
         self.by_id.pop(call.call_id, None)
+        self.callers.pop(call.call_id, None)
         self.release(call)
 
     # --- lines ---

@@ -144,6 +144,10 @@ class SipEndpoint:
         """Calls by our own id, from the INVITE to the end of the conversation."""
         return self._calls.by_id
 
+    def caller_of(self, call_id: str) -> str:
+        """The id of the call whose caller a call is placed for; its own if it is for itself."""
+        return self._calls.callers.get(call_id, call_id)
+
     @property
     def lines(self) -> set[str]:
         """The ids of the calls that hold a line."""

@@ -58,6 +58,8 @@ class Dial:
     """What is left on a machine; "" for the agent's."""
     call_id: str = ""
     """Our id of the call; "" for a new one."""
+    of_caller: str = ""
+    """Id of the call whose caller it is placed for; "" if it is for itself."""
 
 
 class OutgoingCalls:
@@ -102,7 +104,7 @@ class OutgoingCalls:
             trunk=trunk.name,
             variables=dial.variables,
         )
-        call = self._calls.new(trunk, info, dial.call_id)
+        call = self._calls.new(trunk, info, dial.call_id, dial.of_caller)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
         call.answer_status = AnswerStatus(
             dial.machine_detection or trunk.machine_detection, dial.message

@@ -21,6 +21,7 @@ from offhook.telephony.sip.network.transport_io import Transports
 from offhook.telephony.sip.network.udp_io import LocalAddresses, listening_hosts
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.trace import Trace
+from offhook.telephony.sip.trunks.extension import withdrawn
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE, is_keep_alive
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.telephony.sip.user_agent import UserAgent, UserAgentEvent
@@ -86,6 +87,10 @@ class SipStack:
             if self._tls is not None:
                 self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
         self._export(settings.hep)
+        before, now = self.settings.extensions, settings.extensions
+        self.transports.close_desks(
+            [number for number in before if withdrawn(before[number], now.get(number))]
+        )
         self.settings = settings
         self.agent.use(settings, monotonic())
 

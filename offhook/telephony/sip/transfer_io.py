@@ -238,7 +238,7 @@ class Transfers:
             called=target.number,
             trunk=trunk.name if trunk is not None else "",
         )
-        return self._calls.new(trunk, info)
+        return self._calls.new(trunk, info, of_caller=first.call_id)
 
     async def _place(self, second: SipCall, target: Uri) -> None:
         await self._outgoing.reach(second, target)

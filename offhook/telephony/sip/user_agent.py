@@ -203,7 +203,7 @@ class UserAgent:
                 return
             of_phone = self.access.serves_phones(message.method)
             if of_phone and message.method == "REGISTER":
-                number = self.access.extension_of(message)
+                number = self.access.extension_of(message, flow)
                 self.phones.register(message, number, flow, now)
             elif not message.to.tag and message.method not in MAKE_CALLS and not of_phone:
                 self._respond_at_once(message, flow)
@@ -367,7 +367,7 @@ class UserAgent:
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
     ) -> None:
         if request.method == "SUBSCRIBE" and self.access.serves_phones("SUBSCRIBE"):
-            self.phones.subscribe(transaction, self.access.extension_of(request), flow, now)
+            self.phones.subscribe(transaction, self.access.extension_of(request, flow), flow, now)
             return
         if request.to.tag:
             route = self.routes.of(request.call_id, request.to.tag)

@@ -258,12 +258,12 @@ class Config(Section):
                 yield f"{where}.analysis: needs [records] url and words: it reads what is kept"
 
     def _faults_of_transfers(self) -> Iterator[str]:
-        trunks = {one.name: one.server for one in self.sip.trunks} if self.sip is not None else {}
         carriers = {carrier.name for carrier in self.carriers}
         for name, one in self.transfers.items():
-            yield from faults_of_ringing(f"transfers.{name}", one, trunks, carriers)
+            yield from faults_of_ringing(f"transfers.{name}", one, one.to, self.sip, carriers)
         for name, queue in self.queues.items():
-            yield from faults_of_ringing(f"queues.{name}", queue, trunks, carriers)
+            people = queue.members
+            yield from faults_of_ringing(f"queues.{name}", queue, people, self.sip, carriers)
             if queue.overflow.startswith(AGENT):
                 yield from self._faults_of_overflow(f"queues.{name}.overflow", queue.overflow)
         there = ", ".join(self.queues) or "none"
@@ -316,6 +316,7 @@ class Config(Section):
             keys.append(Key("server", server.api_key))
         public = {urlsplit(c.public_url).netloc for c in self.carriers if c.public_url}
         with_key = Role.SPEECH if gateway else Role.OPERATOR
+        extensions = self.sip.extensions if self.sip is not None else {}
         return AccessPolicy(
             local=server.local if local is None else local,
             names=server.names,
@@ -323,6 +324,7 @@ class Config(Section):
             keys=tuple(keys),
             admin_key=server.admin_key,
             reader_key=server.reader_key,
+            desks={number: extension.password for number, extension in extensions.items()},
             admin_listen=server.admin_listen,
             metrics=Role.PUBLIC if server.metrics == "open" else with_key,
             proxies=tuple(map(ipaddress.ip_network, server.proxies)),

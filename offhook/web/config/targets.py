@@ -5,8 +5,8 @@ import re
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
 
-_NUMBER = re.compile(r"(tel:)?[0-9+*#][0-9+*#() ./-]*|(queue:)?[A-Za-z0-9+*#_.-]+")
-"""A number as people write it, or the name of an extension of a PBX, a transfer or a queue."""
+_NUMBER = re.compile(r"(tel:)?[0-9+*#][0-9+*#() ./-]*|((queue|ext):)?[A-Za-z0-9+*#_.-]+")
+"""A number as people write it, or the name of an extension, a transfer or a queue."""
 
 
 def checked_target(text: str) -> str:

@@ -29,6 +29,9 @@ BACKLOG = 256
 TAKEN = b"\x06"
 """Acknowledgement of a sibling."""
 
+OF_BODY = frozenset((b"connection", b"content-length", b"transfer-encoding"))
+"""Headers of a request that is handed over with its body, which are written anew."""
+
 _CHUNK = 64 * 1024
 
 
@@ -47,10 +50,15 @@ class _Rest:
 
 
 async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
-    """Passes the connection of an upgrade request to the process listening at `path`. Raises
-    OSError or TimeoutError if it does not listen, in which case the request can still be answered.
-    Later failures close the connection."""
+    """Passes the connection of a request to the process listening at `path`; one that upgrades
+    nothing is the last of its connection. Raises OSError or TimeoutError if it does not listen, in
+    which case the request can still be answered. Later failures close the connection."""
     loop = asyncio.get_running_loop()
+    head, body = packed_head(request), b""
+    if "Upgrade" not in request.headers:
+        body = await request.read()
+        length = b"Content-Length: %d" % len(body)
+        head = packed_head(request, OF_BODY, (length, b"Connection: close"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sibling:
         sibling.setblocking(False)
         async with asyncio.timeout(HAND_OVER_S):
@@ -61,7 +69,7 @@ async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
         try:
             request.protocol.set_parser(rest)  # type: ignore[arg-type]
             transport.pause_reading()  # later bytes are read by the sibling
-            data = packed_head(request) + rest.data
+            data = head + body + rest.data
             descriptor = transport.get_extra_info("socket").fileno()
             sent = socket.send_fds(sibling, [data[:_CHUNK]], [descriptor])
             async with asyncio.timeout(HAND_OVER_S):

@@ -97,6 +97,7 @@ async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
     public, inner = server_io.application(edge), server_io.application(edge, "siblings")
     of_operator = server_io.application(edge, "admin")
     for app in (public, of_operator):
+        app.middlewares.insert(0, siblings.to_phones)
         app.middlewares.append(siblings.share)
     runners = [Runner(app) for app in (public, inner, of_operator)]
     try:

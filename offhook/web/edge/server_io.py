@@ -42,6 +42,7 @@ from offhook.web.edge.campaigns.requests import CSV
 from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.carriers.routes_io import OF_CARRIERS
 from offhook.web.edge.console import console_io, live_events_io, states_io
+from offhook.web.edge.desk import desk_io, panels_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.page import page_io
@@ -287,6 +288,8 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     console_io.add_routes(app.router, edge.config.s3.links_from)
     states_io.add_routes(app.router)
     queue_routes.add_routes(app.router)
+    panels_io.add_routes(app)  # before the files of /desk
+    desk_io.add_routes(app.router)
     open_door(app, lambda: edge.access, door)
     return app
 

@@ -29,6 +29,7 @@ from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.console import states_io
+from offhook.web.edge.desk import desk_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
@@ -174,6 +175,17 @@ class Siblings:
         if wanted in (server_io.offer, server_io.start):
             return await self._to_roomiest(request, handler)
         return await handler(request)
+
+    @web.middleware
+    async def to_phones(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Middleware that hands over what desks ask for to the process with the phones, which
+        decides whether they may."""
+        if self._number == WITH_PHONES or not desk_io.is_of_desk(request):
+            return await handler(request)
+        try:
+            return await hand_over(request, stream_path(self._directory, WITH_PHONES))
+        except (OSError, TimeoutError) as error:
+            raise web.HTTPBadGateway(text="the process with the phones does not answer") from error
 
     async def _to_all(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handles the request here and in every process that answers."""

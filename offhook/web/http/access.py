@@ -25,7 +25,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from offhook.web.http.networks import Network
-from offhook.web.http.session_cookie import cookie_in, is_session_of
+from offhook.web.http.session_cookie import (
+    DESK_COOKIE,
+    cookie_in,
+    desk_session,
+    is_session_of,
+)
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -59,6 +64,9 @@ class Role(Enum):
     """Whoever knows the URL of a session, which cannot be guessed, of WHIP or WHEP: mediamtx's
     pages send their key only with the request that creates it, and a token may expire before its
     end. So does a page that leaves its Realtime call: what it sends last has no headers."""
+    DESK = "desk"
+    """Whoever has signed in with an extension's number and password: the desk of that extension,
+    which `Grant.extension` names."""
     CARRIER = "carrier"
     """Carriers, authenticated by signature, ticket or address; see `AccessPolicy.check_carrier`."""
 
@@ -92,6 +100,11 @@ ROUTES: Mapping[str, Role] = {
     "calls/forget": Role.OPERATOR,
     "calls/{call}/recording": Role.OPERATOR,
     "console": Role.PUBLIC,  # the files; what they show is at /calls
+    "desk": Role.PUBLIC,  # the files, and signing in
+    "desk/sip": Role.DESK,
+    "desk/events": Role.DESK,
+    "desk/calls": Role.DESK,
+    "desk/queues": Role.DESK,
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
     "campaigns": Role.RECORDS,
@@ -262,6 +275,10 @@ class Grant:
     [agent], and the session's frozen fields cannot be changed."""
     token: "Token | None" = None
     """The token or client secret that was sent, a caller's temporary key."""
+    extension: str = ""
+    """The extension whose desk asks."""
+    expires_at: int = 0
+    """When that desk's session ends, wall-clock time in s."""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -281,6 +298,8 @@ class AccessPolicy:
     """Origins of other sites whose pages may call."""
     keys: tuple[Key, ...] = ()
     admin_key: str = field(default="", repr=False)
+    desks: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The passwords of the extensions, by number, with which desks are signed in to."""
     reader_key: str = field(default="", repr=False)
     """Key of those who may look at calls, but neither listen to them nor change anything."""
     admin_listen: str = ""
@@ -326,6 +345,8 @@ class AccessPolicy:
             return self._admit_operator(head, admin, now, reads=reads)
         if role is Role.CONTROL:
             return self._admit_control(head)
+        if role is Role.DESK:
+            return self._admit_desk(head, now)
         keyed = any(not _scopes_of(role).isdisjoint(key.scopes) for key in self.keys)
         if not keyed:
             self._check_name(head)
@@ -418,6 +439,20 @@ class AccessPolicy:
                 return name
         return ""
 
+    def desk_of(self, head: Head, now: float) -> tuple[str, int]:
+        """Returns the extension whose desk has signed in, and when its session ends; "" and 0 for
+        none. A session changes something only from a page of ours, as its Origin says."""
+        cookie = cookie_in(head.headers, DESK_COOKIE)
+        if head.method not in SAFE and not head.origin:
+            cookie = ""
+        return desk_session(self.desks, cookie, now)
+
+    def _admit_desk(self, head: Head, now: float) -> Grant:
+        number, expires_at = self.desk_of(head, now)
+        if not number:
+            raise Refusal(401, "sign in at /desk with an extension's number and password")
+        return Grant(f"desk {number}", extension=number, expires_at=expires_at)
+
     def _admit_control(self, head: Head) -> Grant:
         """A token or client secret is a caller's, who must not make more of them or decide on the
         calls of others; keys of the speech API are not for calls."""
@@ -460,7 +495,7 @@ class AccessPolicy:
         origin = head.origin
         if not is_foreign(origin, head.host):
             return
-        if role in (Role.OPERATOR, Role.RECORDS, Role.CONTROL):
+        if role in (Role.OPERATOR, Role.RECORDS, Role.CONTROL, Role.DESK):
             raise Refusal(403, "a page of another site may not use this route")
         if origin not in self.origins:
             words = f"a page of {origin[:80]} may not use this server"

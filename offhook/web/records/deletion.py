@@ -15,7 +15,7 @@ from offhook.web.records.bucket.faults import BucketFault
 from offhook.web.records.bucket.ledger import Ledger, release
 from offhook.web.records.bucket.places import in_bucket
 from offhook.web.records.campaigns.rows import forget_recipient
-from offhook.web.records.entries import digits_key
+from offhook.web.records.entries import digits_keys
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
 from offhook.web.records.tables import (
@@ -70,9 +70,7 @@ class Deletion:
         numbers, names, variables. The rows stay, so that calls can be counted. The caller deletes
         the recordings, and calls `erase` afterwards."""
         is_it = calls.c.id == number_or_id
-        if key := digits_key(number_or_id):
-            # The same with a prefix of international calls, as 00 instead of +.
-            keys = [key.rstrip("0") + zeros for zeros in ("", "0", "00")]
+        if keys := digits_keys(number_or_id):
             is_it = sa.or_(is_it, calls.c.caller_key.in_(keys), calls.c.called_key.in_(keys))
         forgotten = self._blank(sa.and_(is_it, calls.c.state == "ended"), now)
         with self._begin() as connection:

@@ -104,6 +104,13 @@ def digits_key(number: str) -> str:
     return digits[::-1] if len(digits) >= 3 else ""
 
 
+def digits_keys(number: str) -> list[str]:
+    """Returns the keys of all ways to write a number: with a prefix of international calls, as 00
+    instead of +, or none. Empty of what is no number."""
+    key = digits_key(number)
+    return [key.rstrip("0") + zeros for zeros in ("", "0", "00")] if key else []
+
+
 def seconds_of(iso: str | None) -> float | None:
     """Returns an ISO 8601 time in seconds since 1970."""
     return None if iso is None else datetime.fromisoformat(iso).timestamp()

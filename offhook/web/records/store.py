@@ -37,6 +37,8 @@ from offhook.web.records.live import LiveReader
 from offhook.web.records.live_look import SPOKEN
 from offhook.web.records.numbers import numbers
 from offhook.web.records.outbox import Outbox, is_complete
+from offhook.web.records.people.desks import Desks
+from offhook.web.records.people.voicemails import Voicemails
 from offhook.web.records.search import Search
 from offhook.web.records.stores.kinds import kind_of
 from offhook.web.records.summary import Summary
@@ -52,7 +54,6 @@ from offhook.web.records.tables import (
     versions,
 )
 from offhook.web.records.times import iso
-from offhook.web.records.voicemails import Voicemails
 from offhook.web.records.webhooks import Receiver
 
 CRASHED = "the server stopped"
@@ -105,6 +106,7 @@ class CallStore:
         self.do_not_call = DoNotCall(self.kind, self._begin)
         self.voicemails = Voicemails(self.kind, self._begin)
         self.registrations = Registrations(self.kind, self._begin)
+        self.desks = Desks(self._begin)
 
     @property
     def place(self) -> str:
@@ -288,7 +290,8 @@ class CallStore:
     ) -> None:
         """Changes columns of a call, and adds to its details."""
         of_call = calls.c.id == call
-        details = connection.execute(sa.select(calls.c.details).where(of_call)).scalar_one()
+        found = sa.select(calls.c.details).where(of_call).with_for_update()
+        details = connection.execute(found).scalar_one()
         row["details"] = as_json({**json.loads(details), **more})
         connection.execute(calls.update().where(of_call).values(row))
 

@@ -31,6 +31,8 @@ class Use(Enum):
     """For the operator and for readers."""
     OPERATE = auto()
     """For the operator."""
+    DESK = auto()
+    """For whoever has signed in with an extension's password: not even for the operator."""
 
 
 TABLE = {
@@ -39,6 +41,17 @@ TABLE = {
     ("GET", "/console/session"): Use.PAGE,
     ("POST", "/console/session"): Use.SIGN_IN,
     ("DELETE", "/console/session"): Use.SIGN_IN,
+    ("GET", "/desk"): Use.PAGE,
+    ("GET", "/desk/{name}"): Use.PAGE,
+    ("GET", "/desk/session"): Use.PAGE,
+    ("POST", "/desk/session"): Use.SIGN_IN,
+    ("DELETE", "/desk/session"): Use.SIGN_IN,
+    ("GET", "/desk/sip"): Use.DESK,
+    ("GET", "/desk/events"): Use.DESK,
+    ("POST", "/desk/calls/{call}/decision"): Use.DESK,
+    ("GET", "/desk/calls/{call}/history"): Use.DESK,
+    ("POST", "/desk/calls/{call}/notes"): Use.DESK,
+    ("POST", "/desk/queues/{name}"): Use.DESK,
     ("GET", "/calls"): Use.READ,
     ("POST", "/calls"): Use.OPERATE,
     ("GET", "/calls/events"): Use.READ,
@@ -81,13 +94,14 @@ TABLE = {
 }
 """Every route below these roots; HEAD is as GET."""
 OURS = re.compile(
-    r"/(calls|campaigns|do-not-call|console|voicemails|trunks|extensions|engines|agents|queues)(/.*)?"
+    r"/(calls|campaigns|do-not-call|console|desk|voicemails|trunks|extensions|engines|agents|queues)(/.*)?"
 )
 REFUSED = (401, 403)
 
 FOREIGN = {"Origin": "https://elsewhere.example"}
 REBOUND = {"Host": "elsewhere.example"}
 CALLER = {"Authorization": "Bearer caller"}
+ALL = set(Use) - {Use.DESK}
 PUBLIC, READING = {Use.PAGE, Use.SIGN_IN}, {Use.PAGE, Use.SIGN_IN, Use.READ}
 
 
@@ -132,8 +146,8 @@ async def check(
         ({"Authorization": "Bearer wrong"}, PUBLIC),
         (READER, READING),
         (READER | FOREIGN, {Use.PAGE}),
-        (ADMIN, set(Use)),
-        (ADMIN | REBOUND, set(Use)),  # a page does not know the key
+        (ADMIN, ALL),
+        (ADMIN | REBOUND, ALL),  # a page does not know the key
         (ADMIN | FOREIGN, {Use.PAGE}),
         (ADMIN | {"Origin": "null"}, {Use.PAGE}),
     ],
@@ -155,7 +169,7 @@ async def cookie_of(server: str, key: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("key", "origin", "may"),
     [
-        ("operator", "own", set(Use)),
+        ("operator", "own", ALL),
         ("operator", "foreign", {Use.PAGE}),
         ("reader", "own", READING),
         ("reader", "foreign", {Use.PAGE}),
@@ -179,7 +193,8 @@ async def test_a_session_without_an_origin_changes_nothing(server: str, edge: Ed
                 json={} if method in ("POST", "PATCH") else None,
             ) as response:
                 changes = method not in SAFE and use is not Use.SIGN_IN
-                assert (response.status == 401) == changes, f"{method} {row}: {response.status}"
+                refused = changes or use is Use.DESK
+                assert (response.status == 401) == refused, f"{method} {row}: {response.status}"
 
 
 @asynccontextmanager
@@ -199,13 +214,13 @@ async def without_keys() -> AsyncIterator[tuple[str, dict[tuple[str, str], str]]
 @pytest.mark.parametrize(
     ("headers", "may"),
     [
-        ({}, set(Use)),
+        ({}, ALL),
         (REBOUND, ()),
         (REBOUND | {"Origin": "http://elsewhere.example"}, ()),
         (FOREIGN, {Use.PAGE}),
         ({"X-Forwarded-For": "203.0.113.9"}, ()),
         ({"Authorization": "Bearer any"}, PUBLIC),
-        ({"Cookie": "offhook_session=9999999999.a.b"}, set(Use)),  # says nothing here
+        ({"Cookie": "offhook_session=9999999999.a.b"}, ALL),  # says nothing here
     ],
 )
 async def test_without_keys_this_user_is_the_operator(headers: Any, may: Iterable[Use]) -> None:

@@ -8,6 +8,7 @@
     within a call, from elsewhere                accepted with the password of the call's trunk
     anonymous calls allowed (a lab)              accepted
     an INVITE where a trunk uses a password      accepted with the password, 401 without
+    from an extension's desk, that has signed in     accepted, of its own calls and for itself
     REGISTER, SUBSCRIBE, where there are
     extensions                                   accepted with an extension's password, 401 without,
                                                  the same for one that does not exist
@@ -18,6 +19,7 @@ Strangers learn nothing beyond that, and no response keeps state. Requests over 
 never attributed to a trunk by address: any web page viewed behind that address can open one.
 """
 
+import hmac
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,6 +29,7 @@ from offhook.telephony.sip.admission.rate_limiter import RateLimiter, RequestKin
 from offhook.telephony.sip.auth.digest import DigestServer
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request
+from offhook.telephony.sip.trunks.extension import trunk_name
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, by_username, identify, is_known
 
 HeaderLines = Iterable[tuple[str, str]]
@@ -131,6 +134,8 @@ class AccessPolicy:
     def is_party(self, call: Call, flow: Flow) -> bool:
         """Return whether `flow` may belong to this call: to its far end, or its trunk."""
         source = flow.remote[0]
+        if flow.extension:
+            return call.trunk is not None and call.trunk.extension == flow.extension
         if call.is_from(source):
             return True
         if call.trunk is None or _over_websocket(flow):
@@ -144,15 +149,17 @@ class AccessPolicy:
     def trunk_of(self, request: Request, flow: Flow) -> Trunk | None:
         """Return the trunk of an accepted request; None if anonymous calls are allowed, since then
         nobody has proved an identity."""
+        if flow.extension:
+            return self._settings.phones.get(flow.extension)
         trunk = self._trunk_at(request, flow)
         if trunk is not None or (self._settings.allow_anonymous and not self._is_phone(flow)):
             return trunk
         username = self._digest.claimed_username(request)
         return by_username(self._settings.accounts, username) if username else None
 
-    def extension_of(self, request: Request) -> str:
+    def extension_of(self, request: Request, flow: Flow) -> str:
         """Return the extension that has proved to have sent an accepted REGISTER or SUBSCRIBE."""
-        return self._digest.claimed_username(request)
+        return flow.extension or self._digest.claimed_username(request)
 
     def serves_phones(self, method: str) -> bool:
         """Return whether requests of this method are for the extensions' phones alone."""
@@ -160,6 +167,8 @@ class AccessPolicy:
 
     def _decide(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
         source = flow.remote[0]
+        if flow.extension:
+            return self._of_desk(request, flow, now)
         if self.serves_phones(request.method):
             return self._of_phone(request, flow, now)
         call = self._call_of(request)
@@ -189,6 +198,29 @@ class AccessPolicy:
         if request.method == "OPTIONS" and self._is_phone(flow):  # it asks whether we are there
             return True
         return self._unknown()
+
+    def sign_in(self, number: str, password: str, source: str, now: float) -> Refusal | bool:
+        """Return whether the password is that of an extension; a Refusal if too many were tried
+        from this address. They are counted with those of phones."""
+        if self._rate_limiter.check(source, "request", now) is not Verdict.PASS:
+            return _too_many()
+        extension = self._settings.extensions.get(number)
+        expected = extension.password if extension is not None else ""
+        same = hmac.compare_digest(password.encode(errors="surrogatepass"), expected.encode())
+        if extension is not None and same:
+            return True
+        self._rate_limiter.record_failure(source, now)
+        return False
+
+    def _of_desk(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
+        """Decide on a request of a desk, whose extension is limited in place of its address: many
+        may come through one proxy."""
+        verdict = self._rate_limiter.check(trunk_name(flow.extension), "request", now)
+        if verdict is not Verdict.PASS:
+            return _too_many() if verdict is Verdict.LIMIT else False
+        call = self._call_of(request)
+        is_own = call is None or self.is_party(call, flow)
+        return is_own and flow.extension in self._settings.extensions
 
     def _of_phone(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
         """Decide on a REGISTER or SUBSCRIBE, from wherever: only a password counts."""

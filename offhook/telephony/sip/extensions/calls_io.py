@@ -108,7 +108,7 @@ class ExtensionCalls:
             called=number,
             trunk=trunk.name,
         )
-        return self._calls.new(trunk, about)
+        return self._calls.new(trunk, about, of_caller=first.call_id)
 
     def _target(self, where: Destination, called: str) -> Uri:
         """Raises SipError."""
@@ -170,6 +170,7 @@ class ExtensionCalls:
         partner = second.other(other)
         second.dissolve()
         pair.replace(call, partner)
+        self._calls.callers[partner.call_id] = pair.other(partner).call_id
         call.transferred_to = partner.info.called
         session.refers.notify(200, "OK", monotonic())
         for each in (call, other):

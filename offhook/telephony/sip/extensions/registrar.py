@@ -25,7 +25,7 @@ from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.ending import shown
-from offhook.telephony.sip.trunks.extension import Extension
+from offhook.telephony.sip.trunks.extension import Extension, withdrawn
 
 DEFAULT_EXPIRES_S = 300
 """Expiry of a registration that asks for none."""
@@ -246,11 +246,10 @@ class Registrar:
         """Apply other extensions."""
         before, self._extensions = self._extensions, extensions
 
-        def is_withdrawn(number: str, binding: Binding) -> bool:
-            there = extensions.get(number)
-            return there is None or there.password != before[number].password
-
-        self._drop(Event.WITHDRAWN, is_withdrawn)
+        self._drop(
+            Event.WITHDRAWN,
+            lambda number, binding: withdrawn(before[number], extensions.get(number)),
+        )
 
     def get_timer(self) -> float | None:
         return min((binding.expires_at for _, binding in self._all()), default=None)

@@ -15,6 +15,9 @@ from offhook.telephony.sip.extensions.registrar import Binding
 from offhook.telephony.sip.invites_io import Invites
 from offhook.telephony.sip.stack_io import SipStack
 
+CALL_HEADER = "X-Offhook-Call"
+"""Header that tells a desk our id of the call, for what it shows beside it."""
+
 HeaderLines = tuple[tuple[str, str], ...]
 
 
@@ -110,7 +113,8 @@ class Ringer:
     async def _ring(self, branch: _Branch, phone: Binding, headers: HeaderLines) -> None:
         way = tuple(("Route", each) for each in phone.path)
         target = replace(phone.contact, headers=(), password=None)  # RFC 3261 §19.1.1
-        await self._invites.place(branch, target, phone.flow, (*way, *headers))
+        desk = ((CALL_HEADER, branch.call_id),) if phone.flow.extension else ()
+        await self._invites.place(branch, target, phone.flow, (*way, *headers, *desk))
 
     async def _drop(self, branch: _Branch, *, answered: bool) -> None:
         """End the ringing of one phone: completed elsewhere, or the caller has given up."""

@@ -18,6 +18,9 @@ class Flow:
     remote: tuple[str, int]
     local: tuple[str, int]
     connection: int = 0
+    extension: str = ""
+    """The extension whose desk this is, proved before the first message: whoever opened the
+    connection has signed in. "" for all others, whose messages have to prove it."""
 
     @property
     def reliable(self) -> bool:

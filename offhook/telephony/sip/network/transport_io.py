@@ -10,14 +10,15 @@ import errno
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 from time import monotonic
 
+from aiohttp import web
 from loguru import logger
 
 from offhook.media.tasks_io import TaskSet
@@ -354,20 +355,47 @@ class Transports:
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue  # the peer has closed before it was accepted
             remote = host_port(address)
-            source = _source(remote[0])
-            crowded = self._peers[source] >= MAX_CONNECTIONS_PER_SOURCE
-            if crowded or not self._make_room():
-                logger.debug("{} {}: too many connections", transport, remote)
+            flow = Flow(transport, remote, local, next(self._ids))
+            if not self._admit(flow):
                 accepted.close()
                 continue
-            flow = Flow(transport, remote, local, next(self._ids))
-            self._peers[source] += 1
-            self._sources[flow.connection] = source
             self._unanswered[flow.connection] = accepted
             if transport == "TCP":
                 self._by_remote[remote] = flow
             serving = self._serve(flow, accepted, context, websockets)
             self._tasks.spawn(serving, f"SIP {transport} handshake")
+
+    def _admit(self, flow: Flow) -> bool:
+        """Count the connection of a peer, unless there are too many."""
+        source = _source(flow.remote[0])
+        if self._peers[source] >= MAX_CONNECTIONS_PER_SOURCE or not self._make_room():
+            logger.debug("{} {}: too many connections", flow.transport, flow.remote)
+            return False
+        self._peers[source] += 1
+        self._sources[flow.connection] = source
+        return True
+
+    async def serve_desk(
+        self, socket: web.WebSocketResponse, transport: asyncio.Transport, flow: Flow
+    ) -> None:
+        """Serve the WebSocket that an HTTP server has accepted from an extension's desk, until it
+        closes. The flow names the extension, and has no connection yet."""
+        flow = replace(flow, connection=next(self._ids))
+        if self._closing or not self._admit(flow):
+            return
+        connection = WebSocketConnection(flow, self)
+        connection.made(transport)
+        self._add(connection)
+        try:
+            await connection.serve(socket)
+        finally:
+            connection.closed()
+
+    def close_desks(self, extensions: Collection[str]) -> None:
+        """Close the connections of these extensions' desks."""
+        for connection in tuple(self._connections.values()):
+            if connection.flow.extension in extensions:
+                connection.abort()
 
     def _make_room(self) -> bool:
         """Return whether there is room for another connection of a peer."""
@@ -397,8 +425,8 @@ class Transports:
         if websockets is None:
             connection = protocol = StreamConnection(flow, self)
         else:
-            connection = WebSocketConnection(flow, self, websockets)
-            protocol = connection.protocol
+            connection = WebSocketConnection(flow, self)
+            protocol = websockets.protocol_for(connection)
         self._add(connection)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(

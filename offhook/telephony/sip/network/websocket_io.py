@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from aiohttp import StreamReader, WSMsgType, web
@@ -37,12 +39,10 @@ longer one is refused with 400."""
 class WebSocketConnection:
     """The connection of one browser."""
 
-    def __init__(self, flow: Flow, owner: ConnectionOwner, server: "WebSocketServer") -> None:
+    def __init__(self, flow: Flow, owner: ConnectionOwner) -> None:
         self.flow = flow
-        self.protocol = server.protocol_for(self)
-        """The protocol for asyncio to serve the accepted connection with."""
+        self.on_end: Callable[[], object] = lambda: None
         self._owner = owner
-        self._server = server
         self._transport: asyncio.Transport | None = None
         self._open = False
         """The upgrade is complete."""
@@ -78,7 +78,7 @@ class WebSocketConnection:
         """Report the end of the connection. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._server.forget(self.protocol)
+            self.on_end()
             self._owner.ended(self)
 
     def check(self, now: float) -> None:
@@ -142,6 +142,22 @@ class WebSocketConnection:
                 self._bytes -= len(data)
 
 
+def offers_sip(request: web.BaseRequest) -> bool:
+    """Return whether the subprotocols of an upgrade request have SIP among them."""
+    offered = request.headers.get("Sec-WebSocket-Protocol", "")
+    return SUBPROTOCOL in [name.strip().lower() for name in offered.split(",")]
+
+
+def sip_websocket() -> FairWebSocket:
+    """Return a WebSocket for SIP, for an upgrade request to be prepared with."""
+    return FairWebSocket(
+        protocols=[SUBPROTOCOL],
+        max_msg_size=MAX_MESSAGE_BYTES,
+        heartbeat=HEARTBEAT_S,
+        autoping=True,
+    )
+
+
 class _Request(web.BaseRequest):
     """A request whose response does not say which server sent it."""
 
@@ -176,8 +192,10 @@ class WebSocketServer(web.Server):
         return _Request(message, payload, protocol, writer, task, self._loop)
 
     def protocol_for(self, connection: WebSocketConnection) -> web.RequestHandler:
+        """Return the protocol for asyncio to serve the accepted connection with."""
         protocol = self()
         self._peers[protocol] = connection
+        connection.on_end = partial(self._peers.pop, protocol, None)
         return protocol
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
@@ -197,22 +215,12 @@ class WebSocketServer(web.Server):
         if connection is not None:
             connection.closed()
 
-    def forget(self, protocol: web.RequestHandler) -> None:
-        """Remove a connection that has ended or was never made."""
-        self._peers.pop(protocol, None)
-
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if not request.content.is_eof():
             raise web.HTTPBadRequest(text="an upgrade to SIP over WebSocket has no body\n")
-        offered = request.headers.get("Sec-WebSocket-Protocol", "")
-        if SUBPROTOCOL not in [name.strip().lower() for name in offered.split(",")]:
+        if not offers_sip(request):
             raise web.HTTPBadRequest(text="SIP over WebSocket only (subprotocol sip)\n")
-        socket = FairWebSocket(
-            protocols=[SUBPROTOCOL],
-            max_msg_size=MAX_MESSAGE_BYTES,
-            heartbeat=HEARTBEAT_S,
-            autoping=True,
-        )
+        socket = sip_websocket()
         await socket.prepare(request)
         connection = self._peers.get(request.protocol)
         if connection is not None:

@@ -42,6 +42,11 @@ class Extension:
             raise SipError(f"mail must be an address, not {self.mail!r}")
 
 
+def withdrawn(before: Extension, now: Extension | None) -> bool:
+    """Return whether whoever had an extension's password has it no longer."""
+    return now is None or now.password != before.password
+
+
 def check_number(number: str) -> None:
     """Raises SipError for a number that phones cannot dial."""
     if not number or len(number) > MAX_DIGITS or not set(number) <= DIGITS:

@@ -22,7 +22,8 @@ class Queue(Ringing):
     members: tuple[Person, ...] = Field(
         min_length=1, max_length=MAX_PEOPLE, examples=[["sip:anna@pbx.example", "+4930123456"]]
     )
-    """Numbers or SIP addresses of the people; keys of an extension follow after a comma."""
+    """Numbers or SIP addresses of the people, or extensions of this server, "ext:101"; keys of a
+    menu follow after a comma."""
     strategy: Literal["longest_idle", "round_robin", "all"] = "longest_idle"
     """Who is rung for the first caller: whoever has spoken with nobody for the longest, one after
     the other in the order of `members`, or all who are free."""

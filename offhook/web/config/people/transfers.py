@@ -1,6 +1,6 @@
 """`[transfers.NAME]`: people to whom agents transfer callers with a briefing."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +8,8 @@ from pydantic import AfterValidator, Field, field_validator
 
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.extension import PREFIX
+from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.config.section import Section
 from offhook.web.config.targets import checked_target
 
@@ -34,7 +36,7 @@ def _person(address: str) -> str:
 
 
 Person = Annotated[str, AfterValidator(_person)]
-"""A number or SIP address, with the keys of an extension after a comma."""
+"""A number, an extension of this server or a SIP address, with the keys of a menu after a comma."""
 
 
 class Ringing(Section):
@@ -55,6 +57,13 @@ class Ringing(Section):
     carrier: str = ""
     """Carrier by which they are called, in place of a trunk."""
 
+    def extension_of(self, number: str, extensions: Collection[str]) -> str:
+        """Returns the extension that somebody is called at: "ext:101" always, and "101" unless
+        numbers go over a trunk or carrier; "" for none."""
+        bare = number.removeprefix(PREFIX)
+        is_ours = bare != number or not (self.trunk or self.carrier)
+        return bare if is_ours and bare in extensions else ""
+
     @field_validator("music")
     @classmethod
     def _is_there(cls, music: str) -> str:
@@ -70,17 +79,29 @@ class BriefedTransfer(Ringing):
     """People who are rung, are told who calls and why, and accept or decline."""
 
     to: tuple[Person, ...] = Field(min_length=1, max_length=MAX_PEOPLE, examples=[["+4930123456"]])
-    """Their numbers or SIP addresses; keys of an extension follow after a comma:
-    "+4930123456,,12"."""
+    """Their numbers or SIP addresses, or extensions of this server, "ext:101"; keys of a menu
+    follow after a comma: "+4930123456,,12"."""
     ring: Literal["in_turn", "all"] = "in_turn"
     """Whether they are rung one after the other, or all at once; the first who accepts has the
     caller."""
 
 
 def faults_of_ringing(
-    where: str, ringing: Ringing, trunks: Mapping[str, str], carriers: Collection[str]
+    where: str,
+    ringing: Ringing,
+    people: Iterable[str],
+    sip: SipSettings | None,
+    carriers: Collection[str],
 ) -> list[str]:
-    """Returns what is wrong with who is called; `trunks` are the servers of all by their names."""
+    """Returns what is wrong with how `people` are called."""
+    extensions = sip.extensions if sip is not None else {}
+    trunks = {trunk.name: trunk.server for trunk in sip.trunks} if sip is not None else {}
+    numbers = [split_extension(address)[0] for address in people]
+    for number in numbers:
+        if number.startswith(PREFIX) and not ringing.extension_of(number, extensions):
+            there = ", ".join(extensions) or "none"
+            bare = number.removeprefix(PREFIX)
+            return [f"{where}: there is no [sip.extensions.{bare}] (there: {there})"]
     if ringing.trunk and ringing.carrier:
         return [f"{where}: trunk and carrier exclude each other"]
     if ringing.carrier:
@@ -89,8 +110,9 @@ def faults_of_ringing(
         return [f"{where}.carrier: no carrier is called {ringing.carrier!r}"]
     if ringing.trunk and not trunks.get(ringing.trunk):
         return [f"{where}.trunk: no trunk called {ringing.trunk!r} has a server"]
-    if not any(trunks.values()):
-        return [f"{where}: needs a trunk with a server, or carrier: people are called by it"]
+    outside = [number for number in numbers if not ringing.extension_of(number, extensions)]
+    if outside and not any(trunks.values()):
+        return [f"{where}: needs a trunk with a server, or carrier: {outside[0]} is called by it"]
     return []
 
 

@@ -4,7 +4,7 @@ any process of any server that shares the store."""
 from collections.abc import Callable, Mapping, Sequence
 
 from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
-from offhook.web.records.voicemails import Voicemails
+from offhook.web.records.people.voicemails import Voicemails
 
 Counts = Mapping[str, tuple[int, int]]
 """New messages and those that were heard, by extension."""

@@ -220,9 +220,11 @@ class CallRecords:
             return None
         return KeptCall(leg, self.kept.add, sound, words=self.kept.words)
 
-    def add(self, record: CallRecord, call: SipCall | None, path: Path | None) -> None:
-        """Records a phone or carrier call that has ended. `call` is the one of SIP, and `path` is a
-        file of a line a call, if there shall be one."""
+    def add(
+        self, record: CallRecord, call: SipCall | None, caller_call: str, path: Path | None
+    ) -> None:
+        """Records a phone or carrier call that has ended. `call` is the one of SIP, placed for the
+        caller of `caller_call`, and `path` is a file of a line a call, if there shall be one."""
         line = logger.bind(call=record.call_id, record=record.as_dict())
         if EndReason.of(record.end_reason).end is End.REFUSED:
             line = line.bind(a_minute=record.trunk)
@@ -237,7 +239,7 @@ class CallRecords:
         if call is not None:
             if isinstance(call.leg, SipLeg):
                 self._metrics.count_call(call.leg)
-            self.ended[record.call_id] = EndedCall(record, call.progress)
+            self.ended[record.call_id] = EndedCall(record, call.progress, caller_call)
             if len(self.ended) > ENDED_CALLS:
                 del self.ended[next(iter(self.ended))]
         if record.edge == "sip" and record.end_reason == End.CONTINUED_ELSEWHERE:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -34,11 +35,18 @@ async def events(request: web.Request) -> web.StreamResponse:
     if feed.is_full:
         words = "all places for live screens are taken: close one, or ask GET /calls?state=live"
         return error(503, words, **{"Retry-After": str(BUSY_S)})
+    return await stream(request, feed.listening(), STREAM_S)
+
+
+async def stream(
+    request: web.Request, listening: "AbstractContextManager[Listener]", limit_s: float
+) -> web.StreamResponse:
+    """Sends what a listener gets, for so long at most."""
     response = web.StreamResponse(headers={**EVENT_STREAM, "X-Accel-Buffering": "no"})
-    with feed.listening() as listener:
+    with listening as listener:
         await response.prepare(request)
         try:
-            await _send(request, response, listener)
+            await _send(request, response, listener, limit_s)
         except TimeoutError:
             if request.transport is not None:
                 request.transport.abort()
@@ -47,7 +55,9 @@ async def events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _send(request: web.Request, response: web.StreamResponse, listener: "Listener") -> None:
+async def _send(
+    request: web.Request, response: web.StreamResponse, listener: "Listener", limit_s: float
+) -> None:
     """Raises TimeoutError, ConnectionError."""
     from offhook.web.edge.console.live_calls import LiveEvent
     from offhook.web.edge.console.live_feed_io import as_line
@@ -55,7 +65,7 @@ async def _send(request: web.Request, response: web.StreamResponse, listener: "L
     async def write(data: bytes) -> None:
         await asyncio.wait_for(response.write(data), WRITE_S)
 
-    end = time.monotonic() + STREAM_S
+    end = time.monotonic() + limit_s
     await write(f"retry: {BACK_MS}\n\n".encode())
     while not has_disconnected(request):
         lines = await listener.next(KEEP_ALIVE_S)

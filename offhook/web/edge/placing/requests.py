@@ -125,6 +125,8 @@ class EndedCall:
 
     record: CallRecord
     progress: tuple[CallProgress, ...]
+    caller_call: str
+    """Id of the call whose caller it was placed for; its own if it was for itself."""
 
 
 # --- who may call, and be called ---

@@ -248,6 +248,18 @@ class Queue:
         if not paused:
             member.rests_until = 0.0
 
+    def presence(self, address: str, now: float) -> dict[str, Any]:
+        """Return what a member sees of the queue; times are those at which something began."""
+        member = self.members[address]
+        first = min((ticket.joined for ticket in self.tickets.values()), default=None)
+        return {
+            "state": member.state(now),
+            "since": member.since or None,
+            "rests_until": member.rests_until if member.rests_until > now else None,
+            "waiting": len(self.tickets),
+            "waiting_since": first,
+        }
+
     def _choose(self, addresses: list[str]) -> str:
         if self._strategy == "longest_idle":
             return min(addresses, key=lambda a: self.members[a].since)

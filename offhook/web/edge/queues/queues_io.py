@@ -17,6 +17,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import Config
 from offhook.web.config.people.queues import AGENT, PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
+from offhook.web.config.people.transfers import split_extension
 from offhook.web.edge.queues.phrases import Phrase, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.queues.store_io import LocalOrders, Orders, RedisOrders
@@ -172,7 +173,7 @@ class Queues:
             await self._overflow(name, settings.overflow, caller, call)
             return
         leg.place = f"{name}/{ticket.id}"
-        briefing = self.transfers.briefing(caller, call)
+        briefing = self.transfers.briefing(PREFIX + name, caller, call, ticket.joined)
         waiting = Waiting(self, name, settings, call, briefing, ticket, company)
         here = self._waiting.setdefault(name, {})
         self._callbacks.get(name, {}).pop(ticket.id, None)
@@ -359,6 +360,17 @@ class Queues:
         shown: dict[str, Any] = await self.change(name, show)
         return shown
 
+    def presence(self, extension: str) -> list[dict[str, Any]]:
+        """Return the queues of which an extension is a member, as they were at the last look."""
+        config, now = self._phones.config, time.time()
+        extensions = config.sip.extensions if config.sip is not None else {}
+        return [
+            {"name": name, "member": address, **self._queue(name).presence(address, now)}
+            for name, settings in config.queues.items()
+            for address in settings.members
+            if settings.extension_of(split_extension(address)[0], extensions) == extension
+        ]
+
     async def pause(self, name: str, member: str, paused: bool) -> None:
         """Have a member rung no more, or again. Raises UnknownQueue."""
         if member not in self._settings(name).members:
@@ -386,6 +398,6 @@ def _renew(server: str, ticket: Ticket, queue: Queue) -> None:
     queue.renew(server, [ticket], {}, time.time())
 
 
-async def _nothing() -> str:
+async def _nothing(wait_s: float) -> str:
     """One who is called back is told nothing of a caller."""
     return ""

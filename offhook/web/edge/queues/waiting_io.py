@@ -189,8 +189,9 @@ class Waiting:
         person = self._people.get(address)
         if person is None:
             return False
-        if event is Event.ANSWERED:
-            self._emit("briefing", person)
+        if event in (Event.ANSWERED, Event.AGREED):
+            if event is Event.ANSWERED and not person.has_agreed:
+                self._emit("briefing", person)
             return False
         del self._people[address]
         self._decided.add(address)

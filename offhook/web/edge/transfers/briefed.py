@@ -4,7 +4,7 @@ What a person goes through is the table below; the caller hears music until one 
 back with the agent once nobody is left.
 
     WAITING → RINGING → BRIEFING → CHOSEN → CONNECTED
-                  ↘         ↘         ↘ OVER, and the next is rung
+                  ↘  AGREED ↗↘        ↘ OVER, and the next is rung
 
 All at once, several may be briefed at a time; the first who accepts has the caller.
 """
@@ -23,6 +23,8 @@ class Stage(Enum):
 
     WAITING = auto()
     RINGING = auto()
+    AGREED = auto()
+    """Has accepted at a desk, while the phone still rings; nobody is briefed."""
     BRIEFING = auto()
     CHOSEN = auto()
     """Has accepted, and is about to be connected."""
@@ -34,6 +36,8 @@ class Event(Enum):
     TURN = auto()
     """It is this person's turn to be rung."""
     ANSWERED = auto()
+    AGREED = auto()
+    """Accepted at a desk, before the call is answered: ACCEPTED follows once it is."""
     UNREACHED = auto()
     """Busy, no answer, or the call failed."""
     ACCEPTED = auto()
@@ -81,6 +85,15 @@ TABLE = (
     Transition(S.RINGING, E.MACHINE, S.OVER, None, "rejected", "a machine answered"),
     Transition(S.RINGING, E.CALLER_GONE, S.OVER, A.CANCEL, None, ""),
     Transition(S.RINGING, E.OTHER_CHOSEN, S.OVER, A.CANCEL, None, ""),
+    Transition(S.RINGING, E.AGREED, S.AGREED, None, None, ""),
+    Transition(S.RINGING, E.DECLINED, S.OVER, A.CANCEL, "rejected", "declined"),
+    Transition(S.AGREED, E.ACCEPTED, S.CHOSEN, A.CONNECT, "accepted", ""),
+    Transition(S.AGREED, E.DECLINED, S.OVER, A.CANCEL, "rejected", "declined"),
+    Transition(S.AGREED, E.UNDECIDED, S.OVER, A.CANCEL, "rejected", "no decision"),
+    Transition(S.AGREED, E.UNREACHED, S.OVER, None, "rejected", "not reached"),
+    Transition(S.AGREED, E.HUNG_UP, S.OVER, None, "rejected", "hung up"),
+    Transition(S.AGREED, E.CALLER_GONE, S.OVER, A.CANCEL, None, ""),
+    Transition(S.AGREED, E.OTHER_CHOSEN, S.OVER, A.CANCEL, None, ""),
     Transition(S.BRIEFING, E.ACCEPTED, S.CHOSEN, A.CONNECT, "accepted", ""),
     Transition(S.BRIEFING, E.DECLINED, S.OVER, A.SAY_DECLINED, "rejected", "declined"),
     Transition(S.BRIEFING, E.UNDECIDED, S.OVER, A.SAY_UNDECIDED, "rejected", "no decision"),
@@ -95,7 +108,7 @@ TABLE = (
 )
 """Every other event changes nothing: it comes late, as a key behind a decision."""
 _ROWS = {(row.stage, row.event): row for row in TABLE}
-_AWAITED = (S.RINGING, S.BRIEFING, S.CHOSEN)
+_AWAITED = (S.RINGING, S.AGREED, S.BRIEFING, S.CHOSEN)
 
 
 @dataclass(frozen=True)

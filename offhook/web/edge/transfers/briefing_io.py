@@ -1,6 +1,7 @@
 """Briefs a person who is called for a caller: says who calls and why, and asks for a decision.
 
 the person                       is answered by
+has accepted at a desk           nothing: the caller is connected
 has answered                     who calls and why, and how to accept or decline
 says yes, or presses 1           nothing: the caller is connected
 says no, or presses 2            goodbye
@@ -9,9 +10,9 @@ decides nothing in TRIES         goodbye
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from pipecat.frames.frames import (
     Frame,
@@ -34,26 +35,29 @@ EXTENSION_S = 10.0
 """Time in s for somebody to speak once the keys of an extension were sent; then the briefing begins
 all the same."""
 
-Decided = Callable[[Decision | None], None]
-"""Is told what the person has decided; None: nothing, in TRIES."""
+
+class Briefed(Protocol):
+    """The person who is called."""
+
+    keys: str
+    """Those of a menu, pressed before."""
+    has_agreed: bool
+    """Has accepted already, at a desk."""
+
+    async def introduction(self) -> str:
+        """Return who calls, and why."""
+
+    def decided(self, meaning: Decision | None) -> None:
+        """The person has decided; None: nothing, in TRIES."""
 
 
 class BriefingAgent(FrameProcessor):
     """In the place of a language model, in the call to a person."""
 
-    def __init__(
-        self,
-        call: Call,
-        briefing: Callable[[], Coroutine[Any, Any, str]],
-        offer: str,
-        keys: str,
-        decided: Decided,
-    ) -> None:
-        """`briefing` returns who calls and why, `offer` is the question; `keys` are those of an
-        extension, pressed before."""
+    def __init__(self, call: Call, person: Briefed, offer: str) -> None:
+        """`offer` is the question."""
         super().__init__()
-        self._call, self._briefing, self._offer = call, briefing, offer
-        self._keys, self._decided = keys, decided
+        self._call, self._person, self._offer = call, person, offer
         self._tries = 0
         self._was_heard = False
         """Whether the briefing was heard to its end."""
@@ -71,7 +75,7 @@ class BriefingAgent(FrameProcessor):
     def _decide(self, meaning: Decision | None) -> None:
         if not self._over:
             self._over = True
-            self._decided(meaning)
+            self._person.decided(meaning)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -84,7 +88,9 @@ class BriefingAgent(FrameProcessor):
         meaning = decision(heard) if self._tries else None
         if meaning is not None:
             self._decide(meaning)
-        elif self._keys and not self._tries and not heard:
+        elif self._person.has_agreed:
+            self._decide("accept")
+        elif self._person.keys and not self._tries and not heard:
             self._speak(self._dial_extension())
         else:
             self._speak(self._ask())
@@ -96,7 +102,7 @@ class BriefingAgent(FrameProcessor):
 
     async def _dial_extension(self) -> None:
         with suppress(LegError):  # a line that cannot: whoever has answered is asked
-            self._call.leg.send_dtmf(self._keys)
+            self._call.leg.send_dtmf(self._person.keys)
         await asyncio.sleep(EXTENSION_S)
         await self._ask()
 
@@ -111,7 +117,9 @@ class BriefingAgent(FrameProcessor):
             self._decide(None)
             return
         self._tries += 1
-        words = self._offer if self._was_heard else f"{await self._briefing()} {self._offer}"
+        words = (
+            self._offer if self._was_heard else f"{await self._person.introduction()} {self._offer}"
+        )
         await self.push_frame(LLMFullResponseStartFrame())
         await self.push_frame(LLMTextFrame(words))
         await self.push_frame(LLMFullResponseEndFrame())

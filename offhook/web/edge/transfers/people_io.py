@@ -25,6 +25,9 @@ from offhook.web.edge.transfers.briefed import Event
 from offhook.web.edge.transfers.decision import Decision
 from offhook.web.edge.transfers.phrases import Phrase, phrase
 
+SUMMARY_WAIT_S = 1.5
+"""Time in s for which a person who has answered waits for the model's words on the caller; then a
+fixed sentence says who calls."""
 OF_DECISIONS: dict[Decision | None, Event] = {
     "accept": Event.ACCEPTED,
     "decline": Event.DECLINED,
@@ -58,8 +61,14 @@ class Briefing:
     agent: str
     """Name of the agent with whose voice they are spoken to; "" for the default."""
     language: str
-    text: Callable[[], Coroutine[Any, Any, str]]
-    """Returns who calls and why."""
+    text: Callable[[float], Coroutine[Any, Any, str]]
+    """Returns who calls and why, after so many seconds at most in which a model may say it."""
+    target: str = ""
+    """Of the transfer: a name in the configuration."""
+    call_id: str = ""
+    """The caller's call; "" where it is the caller who is called."""
+    since: float = 0.0
+    """When the caller began to wait, in seconds since 1970."""
 
     @property
     def number(self) -> str:
@@ -83,13 +92,19 @@ class Person:
         self.placed: SipCall | CarrierCall | None = None
         self.conversation: Call | None = None
         """Once the person has answered."""
-        self.is_released = False
+        self.extension = ""
+        """Whose phones ring here; "" if the person is called elsewhere."""
+        self.is_over = False
+        """Is connected with the caller, or not to be."""
+        self.has_agreed = False
+        """Has accepted at a desk while the phone rang, and is not briefed."""
 
     @property
     def policy(self) -> AnswerPolicy | None:
-        """Returns what is done about who answers: machines are hung up on; None behind an
-        extension, where a menu answers first."""
-        return None if self.keys else AnswerPolicy("detect", has_model=False)
+        """Returns what is done about who answers: machines are hung up on; None behind keys, where
+        a menu answers first, and at an extension, where a machine has no phone."""
+        is_person = self.keys or self.extension
+        return None if is_person else AnswerPolicy("detect", has_model=False)
 
     def agent(self, call: Call, made: Agent) -> Agent:
         """Returns the agent that briefs the person, in the place of the one that was made."""
@@ -98,10 +113,21 @@ class Person:
 
         self.conversation = call
         offer = phrase(Phrase.OFFER, self.briefing.language)
-        desk = BriefingAgent(call, self.briefing.text, offer, self.keys, self._decided)
+        desk = BriefingAgent(call, self, offer)
         return Agent("briefing", desk, on_idle=desk.remind)
 
-    def _decided(self, meaning: Decision | None) -> None:
+    async def introduction(self) -> str:
+        return await self.briefing.text(SUMMARY_WAIT_S)
+
+    def decide(self, decision: Decision) -> None:
+        """The person has decided at a desk, before or after the phone was answered."""
+        if decision == "accept" and self.conversation is None:
+            self.has_agreed = True
+            self.report(Event.AGREED, "")
+        else:
+            self.decided(decision)
+
+    def decided(self, meaning: Decision | None) -> None:
         self.report(OF_DECISIONS[meaning], "")
 
 
@@ -117,12 +143,21 @@ class People:
         """Return whom a call was placed to; None for any other call."""
         return self._by_call.get(call_id)
 
+    def at(self, extension: str) -> dict[str, Person]:
+        """Return who is called at an extension for a caller and has not been connected yet, by the
+        ids of the calls to its phones."""
+        return {
+            call_id: person
+            for call_id, person in self._by_call.items()
+            if person.extension == extension and person.briefing.call_id and not person.is_over
+        }
+
     def ring(self, person: Person) -> None:
         self._tasks.spawn(self._follow(person), f"person {person.address}")
 
     def release(self, person: Person, words: Phrase | None = None) -> None:
         """End the call to a person, with these words if one has answered."""
-        person.is_released = True
+        person.is_over = True
         self._tasks.spawn(self._release(person, words), f"release {person.address}")
 
     async def close(self) -> None:
@@ -156,7 +191,7 @@ class People:
             return
         self._by_call[placed.call_id] = person
         try:
-            if person.is_released:
+            if person.is_over:
                 await self._hang_up(placed)
             await self._report_progress(person, placed)
         finally:
@@ -186,8 +221,10 @@ class People:
 
     async def _place(self, person: Person) -> SipCall | CarrierCall:
         """Raises DialError, Busy and NoPhones."""
-        ringing, briefing = person.ringing, person.briefing
-        if ringing.carrier:
+        ringing, briefing, sip = person.ringing, person.briefing, self._phones.config.sip
+        extensions = sip.extensions if sip is not None else {}
+        person.extension = ringing.extension_of(person.number, extensions)
+        if ringing.carrier and not person.extension:
             asked = DialRequest(
                 to=person.number,
                 carrier=ringing.carrier,
@@ -197,11 +234,12 @@ class People:
             return await self._phones.dial_by_carrier(asked)
         dial = Dial(
             person.number,
-            self._trunk_towards(person),
+            "" if person.extension else self._trunk_towards(person),
             caller=briefing.number,
             caller_name=briefing.caller.caller_name,
             agent=briefing.agent,
             ring_seconds=ringing.ring_seconds,
+            of_caller=briefing.call_id,
         )
         return self._phones.dial(dial)
 

@@ -2,6 +2,7 @@
 connected, or is back with the agent. The table is in `briefed`."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
@@ -26,9 +27,6 @@ from offhook.web.edge.transfers.music_io import Music
 from offhook.web.edge.transfers.people_io import Briefing, People, Person, Phones
 from offhook.web.edge.transfers.phrases import Phrase, phrase
 
-SUMMARY_WAIT_S = 1.5
-"""Time in s for which a person who has answered waits for the model's words on the caller; then a
-fixed sentence says who calls."""
 MAX_BRIEFING_CHARS = 400
 """Maximum characters of what a person is told of a caller; the rest is cut off at a word."""
 MAX_NEWS = 256
@@ -126,11 +124,14 @@ class Transfers:
         call: Callable[[], Call],
         company: Company | None = None,
     ) -> None:
-        briefing = self.briefing(caller, call())
+        briefing = self.briefing(name, caller, call())
         await _Transfer(self, name, settings, call(), briefing, company).run()
 
-    def briefing(self, caller: Transferable, call: Call) -> Briefing:
-        """Return what people are told of a caller. The model is asked for it at once."""
+    def briefing(
+        self, target: str, caller: Transferable, call: Call, since: float = 0.0
+    ) -> Briefing:
+        """Return what people are told of a caller, who waits since then, or 0 for now. The model is
+        asked for it at once."""
         config, agent = self._phones.config, caller.agent_now
         language = language_of(config, agent)
         summary: asyncio.Task[str] | None = None
@@ -141,7 +142,11 @@ class Transfers:
             summary = self._tasks.spawn(work, f"briefing {caller.leg.call_id}")
         calls = phrase(Phrase.CALLS, language).format(caller=_name(call, language))
         text = partial(_briefing_text, summary, calls)
-        return Briefing(caller.leg.info, "" if agent == DEFAULT else agent, language, text)
+        return Briefing(
+            caller.leg.info,
+            *("" if agent == DEFAULT else agent, language, text, target),
+            *(caller.leg.call_id, since or time.time()),
+        )
 
     def sound(self, call: Call, settings: Ringing, company: Company | None) -> Iterator[Pcm]:
         """Return what a caller hears while nobody speaks."""
@@ -165,6 +170,7 @@ class Transfers:
         if theirs is None or theirs.leg.closed is not None or call.leg.closed is not None:
             raise LegError("one of the two has hung up")
         await theirs.transfer(call.leg.call_id, by=_at_once)
+        person.is_over = True
         bridge = self._bridge(call.leg, theirs.leg, on_over)
         self._tasks.spawn(bridge, f"bridge {call.leg.call_id}")
 
@@ -275,10 +281,10 @@ async def _at_once() -> None:
     """The line is to be bridged: there is nothing to wait for."""
 
 
-async def _briefing_text(summary: asyncio.Task[str] | None, words: str) -> str:
+async def _briefing_text(summary: asyncio.Task[str] | None, words: str, wait_s: float) -> str:
     """Return who calls and why: the model's words, or else a fixed sentence."""
     if summary is not None:
-        await asyncio.wait((summary,), timeout=SUMMARY_WAIT_S)
+        await asyncio.wait((summary,), timeout=wait_s)
         if summary.done() and not summary.cancelled() and (text := summary.result().strip()):
             short = text[:MAX_BRIEFING_CHARS]
             return text if short == text else short.rpartition(" ")[0]

@@ -13,6 +13,7 @@ from offhook.web.edge.transfers.decision import decision
 from offhook.web.edge.transfers.phrases import PHRASES, Phrase
 
 E, A = Event, Action
+AWAITED = {Stage.RINGING, Stage.AGREED, Stage.BRIEFING, Stage.CHOSEN}
 OF_PEOPLE = [e for e in Event if e not in (E.TURN, E.CALLER_GONE, E.OTHER_CHOSEN)]
 
 
@@ -56,6 +57,23 @@ def test_a_person_who_leaves_before_the_bridge_is_followed_by_the_next() -> None
     assert actions(core) == [(A.RING, 0), (A.CONNECT, 0), (A.RING, 1)]
 
 
+def test_who_accepts_at_a_desk_is_connected_without_a_briefing() -> None:
+    core = BriefedTransfer(2, all_at_once=True)
+    for event in (E.AGREED, E.ANSWERED, E.ACCEPTED):
+        core.receive(event, 0)
+    assert actions(core) == [(A.RING, 0), (A.RING, 1), (A.CONNECT, 0), (A.CANCEL, 1)]
+    states = []
+    while (report := core.next_report()) is not None:
+        states.append(report.state)
+    assert states == ["requested", "ringing", "ringing", "accepted"]
+
+
+def test_who_declines_at_a_desk_that_rings_is_followed_by_the_next() -> None:
+    core = BriefedTransfer(2, all_at_once=False)
+    core.receive(E.DECLINED, 0)
+    assert actions(core) == [(A.RING, 0), (A.CANCEL, 0), (A.RING, 1)]
+
+
 def test_a_caller_who_leaves_releases_everybody() -> None:
     core = BriefedTransfer(2, all_at_once=True)
     core.receive(E.ANSWERED, 0)
@@ -85,12 +103,11 @@ def test_nobody_is_rung_twice_or_left(
             core.receive(event, person)
         due += actions(core)
         assert core.stages.count(Stage.CHOSEN) + core.stages.count(Stage.CONNECTED) <= 1
-        awaited = Stage.RINGING in core.stages or Stage.BRIEFING in core.stages
-        assert (core.result is None) == (awaited or Stage.CHOSEN in core.stages)
+        assert (core.result is None) == (not AWAITED.isdisjoint(core.stages))
     rung = [person for action, person in due if action is A.RING]
     assert len(rung) == len(set(rung))
     core.caller_gone()
-    assert {Stage.RINGING, Stage.BRIEFING, Stage.CHOSEN}.isdisjoint(core.stages)
+    assert AWAITED.isdisjoint(core.stages)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +142,14 @@ def test_every_language_has_every_phrase() -> None:
 
 
 @pytest.mark.parametrize("model", ["fast", "slow", "failing", "wordy", "none"])
-async def test_a_slow_model_keeps_nobody_waiting(
-    model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transfers_io, "SUMMARY_WAIT_S", 0.05)
-
+async def test_a_slow_model_keeps_nobody_waiting(model: str) -> None:
     async def summary() -> str:
         if model == "slow":
             await asyncio.Event().wait()
         return {"fast": "Ann wants a bicycle. ", "wordy": "word " * 200}.get(model, "")
 
     asked: Any = None if model == "none" else asyncio.ensure_future(summary())
-    text = await transfers_io._briefing_text(asked, "A call from Ann.")
+    text = await transfers_io._briefing_text(asked, "A call from Ann.", 0.05)
     if asked is not None:
         asked.cancel()
     if model == "wordy":

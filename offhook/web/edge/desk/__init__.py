@@ -1,0 +1,1 @@
+"""The desk: a phone of an extension, in a browser."""

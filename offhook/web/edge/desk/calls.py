@@ -1,0 +1,79 @@
+"""Which calls a desk may see: those that ring at its extension, or that the extension is in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.trunks.extension import trunk_name
+from offhook.web.edge.calls_io import UnknownCall
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.transfers.people_io import Person
+
+
+@dataclass(frozen=True)
+class DeskCall:
+    """One call of an extension, and what is known of whoever is at its other end."""
+
+    call_id: str
+    """Of the call to the extension, or of the one that it has made."""
+    caller_call: str
+    """Of the call whose caller it is; `call_id` if that is the same."""
+    number: str
+    name: str = ""
+    state: str = "ended"
+    person: Person | None = None
+    """Who is to decide whether the caller is connected; None: nobody has to."""
+
+    async def shown(self) -> dict[str, Any]:
+        """Returns the call as its desk sees it, without what was said in it."""
+        shown = {"call_id": self.call_id, "number": self.number, "name": self.name}
+        shown["state"] = self.state
+        if self.person is None:
+            return shown
+        about = self.person.briefing
+        return {
+            **shown,
+            "target": about.target,
+            "since": about.since,
+            "briefing": await about.text(0),
+            "accepted": self.person.has_agreed,
+        }
+
+
+def calls_of(edge: Edge, extension: str) -> Iterator[DeskCall]:
+    """Yields the calls in progress of an extension."""
+    asked = edge.queues.transfers.people.at(extension)
+    sip = edge.sip
+    for call in sip.calls.values() if sip is not None else ():
+        is_its = call.trunk is not None and call.trunk.extension == extension
+        if sip is not None and is_its and call.state != "ended":
+            yield _desk_call(call, sip.caller_of(call.call_id), asked.get(call.call_id))
+
+
+def find(edge: Edge, extension: str, call_id: str) -> DeskCall:
+    """Returns a call of an extension, also one that was answered there and has ended lately. Raises
+    UnknownCall for any other one, whether it is there or not."""
+    for call in calls_of(edge, extension):
+        if call.call_id == call_id:
+            return call
+    ended = edge.records.ended.get(call_id)
+    record = None if ended is None else ended.record
+    if ended is None or record is None or record.trunk != trunk_name(extension):
+        raise UnknownCall(call_id)
+    if record.answered is None:
+        raise UnknownCall(call_id)
+    number = record.caller if record.direction == "outbound" else record.called
+    return DeskCall(call_id, ended.caller_call, number)
+
+
+def _desk_call(call: SipCall, caller_call: str, person: Person | None) -> DeskCall:
+    info = call.info
+    rings_here = info.direction == "outbound"
+    return DeskCall(
+        call.call_id,
+        caller_call,
+        *((info.caller, info.caller_name) if rings_here else (info.called, "")),
+        call.state,
+        person,
+    )

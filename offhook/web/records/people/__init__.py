@@ -1,0 +1,1 @@
+"""What people of a team have of calls: their messages, and what their desks show."""
