@@ -467,18 +467,18 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     sections = {name: _keys(field.annotation) for name, field in Config.model_fields.items()}
     values, of_variables = overrides(environment, sections)
     for (section, key), (name, value) in values.items():
-        *tables, key = path = _path(section, key, sections[section])
+        into = _path(section, key, sections[section])
         table: Any = read.table
-        for at in tables:
+        for at in into[:-1]:
             table = table.setdefault(at, {}) if isinstance(table, dict) else None
         if not isinstance(table, dict):
-            where = ".".join(tables)
+            where = ".".join(into[:-1])
             of_variables.append(f"{name}: [{where}] is not a table to which a key can be added")
             continue
-        table[key] = value
-        for at in [at for at in places if at[: len(path)] == path]:
-            del places[at]
-        places[path] = name
+        table[into[-1]] = value
+        for below in [place for place in places if place[: len(into)] == into]:
+            del places[below]
+        places[into] = name
     faults += of_variables
     faults += mistaken_types(read.table, Config, places)
     misread = misread_names(read.table, Config)

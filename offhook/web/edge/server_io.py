@@ -153,7 +153,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def start(request: web.Request) -> web.Response:
     asked = parse_start(await request.read())
-    request.app[EDGE].check_room(holders_of(request))
+    request.app[EDGE].check_room(holders_of(request), agent=request[GRANT].agent)
     servers = request.app[EDGE].browsers.ice_servers() if asked.default_ice_servers else []
     answer = {"sessionId": str(uuid.uuid4()), "iceConfig": {"iceServers": servers}}
     return web.json_response(answer)

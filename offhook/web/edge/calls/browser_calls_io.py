@@ -47,7 +47,7 @@ class Host(Protocol):
 
     def new_id(self) -> str: ...
 
-    def admit(self, holders: Holders | None = None) -> Claim | None:
+    def admit(self, holders: Holders | None = None, *, agent: str | None = None) -> Claim | None:
         """Raises Busy. Returns `Leg.claim`."""
 
     def refusal(self, reason: Reason) -> Busy:
@@ -129,7 +129,7 @@ class BrowserCalls:
             known.close(End.RECONNECTED)
             claim: Claim | None = Claim(holders, time.monotonic())
         else:
-            claim = host.admit(holders)
+            claim = host.admit(holders, agent=agent)
         leg = self.leg(PeerLeg)
         leg.claim, leg.is_operators = claim, is_operators
         pc_id = leg.call_id

@@ -35,7 +35,7 @@ class Host(Protocol):
     @property
     def config(self) -> Config: ...
 
-    def admit(self, holders: Holders | None = None) -> Claim | None:
+    def admit(self, holders: Holders | None = None, *, agent: str | None = None) -> Claim | None:
         """Raises Busy if those for whom it is counted may not begin another call. Returns
         `Leg.claim`."""
 
@@ -71,7 +71,7 @@ class WhipCalls:
         descriptions.check_offer(sdp)
         leg: PeerLeg
         if protocol is WhipProtocol.WHIP:
-            leg = self._new_publisher(room, holders)
+            leg = self._new_publisher(room, holders, agent)
         else:
             leg = self._new_player(room, holders)
         session: Session[PeerLeg] = Session(protocol, room, offered[0], leg)
@@ -92,11 +92,11 @@ class WhipCalls:
             raise
         return session, ipv4_first(answer)
 
-    def _new_publisher(self, room: str, holders: Holders) -> PublisherLeg:
+    def _new_publisher(self, room: str, holders: Holders, agent: str) -> PublisherLeg:
         """Raises WhipRefusal if the room has a publisher, and Busy."""
         if self._publisher(room) is not None:
             raise WhipRefusal(409, "this room has a publisher", RETRY_AFTER_S)
-        claim = self._host.admit(holders)
+        claim = self._host.admit(holders, agent=agent)
         leg = self._host.browsers.leg(PublisherLeg)
         leg.claim = claim
         return leg
