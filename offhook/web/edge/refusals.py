@@ -41,6 +41,9 @@ WORDS: dict[Reason, tuple[str, str]] = {
 """Error code and message of each reason."""
 
 
+STATUSES: dict[Reason, int] = {"share": 429, "foreign": 409}
+
+
 class Busy(Exception):
     """Raised when no more calls are accepted at present."""
 
@@ -58,8 +61,9 @@ class Busy(Exception):
 
     @property
     def status(self) -> int:
-        """Of HTTP: 429 if it is for what the caller has already, 503 if for what others have."""
-        return 429 if self.reason == "share" else 503
+        """Of HTTP: 429 if it is for what the caller has already, 409 if it never goes, 503 if for
+        what others have."""
+        return STATUSES.get(self.reason, 503)
 
     def as_dict(self) -> dict[str, Any]:
         """The body of a 429 or 503."""

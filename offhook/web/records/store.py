@@ -225,6 +225,7 @@ class CallStore:
                 name: storable(info[name]) for name in ("edge", "direction", "caller_name", "trunk")
             },
             **_parties(info["caller"], info["called"]),
+            "tenant": info.get("tenant", ""),  # servers of before had none
             "details": as_json({name: value for name, value in extra.items() if value}),
         }
         # A call that continues here began elsewhere.
@@ -276,6 +277,7 @@ class CallStore:
             **{name: getattr(record, name) for name in ("input_tokens", "output_tokens", "cost")},
             "mos": record.mos,
             "agent": record.agent,
+            "tenant": record.tenant,
         }
         self._upsert(connection, row, *(() if record.agent else ("agent",)))
         self._update(connection, record.call_id, {}, {"record": _beyond_columns(record)})
@@ -393,10 +395,16 @@ class CallStore:
         with self._begin() as connection:
             return _timeline(connection, call)
 
-    def numbers(self, start: float, end: float) -> dict[str, Any]:
-        """Returns what the calls that began in a time add up to, by time, agent and so on."""
+    def tenant_of(self, call: str) -> str | None:
+        """Returns whose a call is, "" for nobody's; None if there is none."""
         with self._begin() as connection:
-            return numbers(connection, start, end)
+            return connection.execute(sa.select(calls.c.tenant).where(calls.c.id == call)).scalar()
+
+    def numbers(self, start: float, end: float, tenant: str = "") -> dict[str, Any]:
+        """Returns what the calls that began in a time, those of a tenant or "" all, add up to, by
+        time, agent and so on."""
+        with self._begin() as connection:
+            return numbers(connection, start, end, tenant)
 
     def export(self, search: Search) -> Iterator[dict[str, Any]]:
         """Yields all calls of a search with their events, the last first. Raises SearchError."""
