@@ -111,6 +111,7 @@ class CallStore:
     def prepare(self) -> None:
         """Creates the tables, or brings them up to date."""
         with self._begin() as connection:
+            there = sa.inspect(connection).get_table_names()
             METADATA.create_all(connection)
             for statement in self.kind.create:
                 connection.exec_driver_sql(statement)
@@ -125,8 +126,9 @@ class CallStore:
                 connection.execute(versions.update().values(version=versions.c.version))
                 found = connection.execute(sa.select(sa.func.max(versions.c.version))).scalar()
             for version in range((found or VERSION) + 1, VERSION + 1):
-                for statement in MIGRATIONS[version]:
-                    connection.exec_driver_sql(statement)
+                for table, statement in MIGRATIONS[version]:
+                    if table.name in there:
+                        connection.exec_driver_sql(statement)
             if found != VERSION:
                 connection.execute(versions.delete())
                 connection.execute(versions.insert(), {"version": VERSION})

@@ -255,19 +255,19 @@ def of_tenant(table: sa.Table, tenant: str) -> list[sa.ColumnElement[bool]]:
     return [table.c.tenant == tenant] if tenant else []
 
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {
+MIGRATIONS: dict[int, tuple[tuple[sa.Table, str], ...]] = {
     2: (
-        "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE calls ADD COLUMN analysis_cost DOUBLE PRECISION",
-        "CREATE INDEX calls_outcome ON calls (outcome, started)",
+        (calls, "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''"),
+        (calls, "ALTER TABLE calls ADD COLUMN analysis_cost DOUBLE PRECISION"),
+        (calls, "CREATE INDEX calls_outcome ON calls (outcome, started)"),
     ),
-    3: ("CREATE INDEX calls_recording ON calls (recording)",),
+    3: ((calls, "CREATE INDEX calls_recording ON calls (recording)"),),
     4: (
-        "ALTER TABLE calls ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
-        "CREATE INDEX calls_tenant ON calls (tenant, started)",
-        "ALTER TABLE campaigns ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
-        "CREATE INDEX campaigns_tenant ON campaigns (tenant, created)",
+        (calls, "ALTER TABLE calls ADD COLUMN tenant TEXT NOT NULL DEFAULT ''"),
+        (calls, "CREATE INDEX calls_tenant ON calls (tenant, started)"),
+        (campaigns, "ALTER TABLE campaigns ADD COLUMN tenant TEXT NOT NULL DEFAULT ''"),
+        (campaigns, "CREATE INDEX campaigns_tenant ON campaigns (tenant, created)"),
     ),
 }
-"""Statements that bring a store from the version before up to each one; tables that are new are
-made anyway."""
+"""Tables, and the statements that bring them from the version before up to each one; tables that a
+store has not had yet are made as they are now."""

@@ -50,6 +50,7 @@ def check(store: CallStore) -> None:
     call = store.show("old")
     assert call is not None
     assert (call["outcome"], call["analysis_cost"], call["turns"]) == ("", None, 1)
+    assert (call["tenant"], store.tenant_of("old"), store.campaigns.listed()) == ("", "", [])
     assert call["variables"] == {"order": 7}
     assert "analysis" not in call
     store.write(call_of("new", "my card is lost"), HERE, NOON)
@@ -93,13 +94,31 @@ def test_servers_that_start_together_bring_it_up_to_date_once(url: str) -> None:
         store.close()
 
 
+def test_calls_and_campaigns_of_before_there_were_tenants_are_nobodys(url: str) -> None:
+    store = CallStore(url)
+    store.prepare()
+    store.write(call_of("old", "hello"), HERE, NOON)
+    store.campaigns.add("spring", {}, [], NOON)
+    with store._begin() as connection:
+        for table in ("calls", "campaigns"):
+            connection.exec_driver_sql(f"DROP INDEX {table}_tenant")
+            connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN tenant")
+        connection.exec_driver_sql("UPDATE offhook_version SET version = 3")
+    store.prepare()
+    assert (store.tenant_of("old"), store.campaigns.tenant_of("spring")) == ("", "")
+    store.write(call_of("new", "hello", tenant="acme"), HERE, NOON)
+    for tenant, found in (("acme", ["new"]), ("", ["new", "old"])):
+        assert [c["call_id"] for c in store.find(Search(tenant=tenant))[0]] == found
+    store.close()
+
+
 def test_an_old_store_has_the_indexes_of_a_new_one(url: str, tmp_path: Path) -> None:
     old_store(url)
     store = CallStore(url)
     store.prepare()
     fresh = CallStore(f"sqlite:///{tmp_path}/fresh.db")
     fresh.prepare()
-    for table in ("calls", "analyses", "analysis_criteria"):
+    for table in ("calls", "analyses", "analysis_criteria", "campaigns"):
         found = [
             {index["name"] for index in sa.inspect(one._engine).get_indexes(table)}
             for one in (store, fresh)

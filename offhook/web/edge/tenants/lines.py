@@ -57,11 +57,11 @@ class TenantLines(Collector):
         self.check(self.named(CallInfo(), agent), agent)
 
     def collect(self) -> Iterable[Metric]:
-        """The lines of each tenant, on each scrape; without tenants, there is no such metric."""
+        """Counts the lines of each tenant of the configuration, on each scrape."""
+        words = "Lines of each tenant now"
+        family = GaugeMetricFamily("offhook_tenant_lines", words, labels=["tenant"])
         if tenants := self._tenants():
             lines = Counter(info.tenant for info in self._held().values())
-            words = "Lines of each tenant now"
-            family = GaugeMetricFamily("offhook_tenant_lines", words, labels=["tenant"])
             for name in tenants:
                 family.add_metric([name], lines[name])
-            yield family
+        yield family

@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from offhook.web.edge.reload_io import use
 from tests.support.waiting import until
 from tests.web.edge.tenants.shared_server import shared_server
 
@@ -56,3 +57,18 @@ async def test_one_tenant_floods_and_the_others_calls_are_all_taken(tmp_path: Pa
         assert (await server.browser("desk"))[0] == 200
         _, metrics = await server.ask("", "GET", "/metrics")
         assert 'offhook_calls_refused_total{reason="tenant"} 6.0' in metrics
+
+
+async def test_a_call_stays_whose_it_is_when_the_tenants_are_others(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server, server.phoned("acme", "1"):
+        [call] = await server.live("acme")
+        of_both = server.edge.config.tenants
+        trunks = (*of_both["beta"].trunks, *of_both["acme"].trunks)
+        beta = of_both["beta"].model_copy(update={"trunks": trunks})
+        use(server.edge, server.edge.config.model_copy(update={"tenants": {"beta": beta}}))
+        assert (await server.ask("acme", "GET", "/calls"))[0] == 401
+        assert (await server.ask("beta", "GET", f"/calls/{call['call_id']}"))[0] == 404
+        async with server.phoned("acme", "2"):
+            calls = {call["called"]: call["tenant"] for call in await server.live("operator")}
+            assert calls == {"1": "acme", "2": "beta"}
+            assert [call["called"] for call in await server.live("beta")] == ["2"]
