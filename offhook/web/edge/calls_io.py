@@ -21,7 +21,7 @@ from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.web.config.agents import DEFAULT
 from offhook.web.edge import history_io
 from offhook.web.edge.edge_io import Edge
-from offhook.web.edge.http_io import EDGE, error, tenant_asked
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.edge.placing.placing_io import place_call
 from offhook.web.edge.placing.requests import CallOptions, DialRequestError, EndedCall, parse_dial
 from offhook.web.edge.refusals import NoPhones
@@ -71,7 +71,7 @@ async def listed(request: web.Request) -> web.Response:
     """GET /calls: all calls in progress; with parameters, those that are kept."""
     if request.query:
         return await history_io.found(request)
-    edge, tenant = request.app[EDGE], tenant_asked(request)
+    edge, tenant = request.app[EDGE], wanted_tenant(request)
     ids = [*edge.call_ids(), *edge.rooms.conferences.call_ids]
     calls = (described(found(edge, call_id), call_id) for call_id in ids)
     return web.json_response({"calls": [c for c in calls if tenant in ("", c["tenant"])]})

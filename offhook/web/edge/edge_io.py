@@ -117,8 +117,7 @@ class Edge:
             lambda reason: self.metrics.refused.labels(reason).inc(),
             config.server.max_lateness_ms,
             lambda: len(self.calls),
-            lambda: self.config.tenants,
-            lambda: held_lines(self),
+            *(lambda: self.config.tenants, lambda: held_lines(self)),
         )
         self.metrics.registry.register(self.admission.tenants)
         self.speech: SpeechServer | None = None
@@ -274,29 +273,20 @@ class Edge:
         return self.admission.sheds(len(self.calls))
 
     def admit(
-        self,
-        holders: Holders | None = None,
-        coming: Sequence[Claim | None] = (),
-        agent: str | None = None,
+        self, holders: Holders | None = None, coming: Sequence[Claim | None] = ()
     ) -> Claim | None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are
         admitted but have no line yet, or if its `holders` have their share; None: those of a trunk
-        or carrier, whose lines have a limit of their own. `agent` says whose a call is that is
-        neither's. Returns `Leg.claim`. A caller who waits for too long may be disconnected."""
-        makes_room = self.check_room(holders, coming, agent)
+        or carrier, which has a limit of its own. Returns `Leg.claim`. May close one that waits."""
+        makes_room = self.check_room(holders, coming)
         if makes_room is not None:
             makes_room.close(End.GAVE_WAY)
         return None if holders is None else Claim(holders, time.monotonic())
 
     def check_room(
-        self,
-        holders: Holders | None = None,
-        coming: Sequence[Claim | None] = (),
-        agent: str | None = None,
+        self, holders: Holders | None = None, coming: Sequence[Claim | None] = ()
     ) -> Leg | None:
         """Raises Busy if `admit` would; returns the leg that would be closed."""
-        if agent is not None:
-            self.admission.tenants.check_agent(agent)
         if self.draining:
             raise self.refusal("draining")
         if not self.ready:

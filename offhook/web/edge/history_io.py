@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from loguru import logger
 
-from offhook.web.edge.http_io import EDGE, error, tenant_asked
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.edge.sound_io import send_sound
 from offhook.web.http.access_io import GRANT, peer_of
 from offhook.web.records.bucket.places import in_bucket
@@ -55,7 +55,7 @@ async def found(request: web.Request) -> web.Response:
 
     store = store_of(request)
     try:
-        search = replace(Search.of(parameters(request)), tenant=tenant_asked(request))
+        search = replace(Search.of(parameters(request)), tenant=wanted_tenant(request))
         calls, cursor = await ask(request, store.find, search)
     except SearchError as fault:
         return error(400, str(fault))
@@ -153,7 +153,7 @@ async def numbers(request: web.Request) -> web.Response:
             raise SearchError("from: is not before to")
     except SearchError as fault:
         return error(400, str(fault))
-    sums = await ask(request, store.numbers, start, end, tenant_asked(request))
+    sums = await ask(request, store.numbers, start, end, wanted_tenant(request))
     return web.json_response(sums)
 
 

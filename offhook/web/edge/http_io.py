@@ -14,7 +14,7 @@ EDGE: web.AppKey[Edge] = web.AppKey("edge", Edge)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def tenant_asked(request: web.Request) -> str:
+def wanted_tenant(request: web.Request) -> str:
     """Returns whose calls, agents and so on a list is to have, "" for everybody's: the tenant's
     whose key was sent, or what the operator asks for. Raises Refusal."""
     its, asked = request[GRANT].tenant, request.query.get("tenant", "")

@@ -106,7 +106,8 @@ class Conversations:
         frozen = self.frozen_for(request)
         session = _session_for(request, {"model": model or agent or "default"}, frozen)
         try:
-            claim = edge.admit(holders, agent=agent)
+            edge.admission.tenants.check_agent(agent)
+            claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
         leg, live = self._held(claim, agent)  # others are admitted while it is upgraded
@@ -133,7 +134,8 @@ class Conversations:
         edge, model = self._edge, json.loads(event)["session"].get("model") or ""
         try:
             agent, holders = self._agent_for(request, str(model)), holders_of(request)
-            claim = edge.admit(holders, agent=agent)
+            edge.admission.tenants.check_agent(agent)
+            claim = edge.admit(holders)
         except ApiError as refusal:
             await _refuse(socket, refusal.code or "invalid_model", str(refusal))
         except Busy as busy:
@@ -217,7 +219,8 @@ class Conversations:
         except OfferError as error:
             raise _invalid(error) from error
         try:
-            claim = edge.admit(holders, agent=agent)
+            edge.admission.tenants.check_agent(agent)
+            claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
         leg = edge.browsers.leg(PeerLeg)

@@ -159,7 +159,9 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def start(request: web.Request) -> web.Response:
     asked = parse_start(await request.read())
-    request.app[EDGE].check_room(holders_of(request), agent=request[GRANT].agent)
+    edge = request.app[EDGE]
+    edge.admission.tenants.check_agent(request[GRANT].agent)
+    edge.check_room(holders_of(request))
     servers = request.app[EDGE].browsers.ice_servers() if asked.default_ice_servers else []
     answer = {"sessionId": str(uuid.uuid4()), "iceConfig": {"iceServers": servers}}
     return web.json_response(answer)

@@ -5,7 +5,8 @@ from functools import partial
 from aiohttp import web
 
 from offhook.web.edge.history_io import ask, forget_now, parameters, store_of
-from offhook.web.edge.http_io import EDGE, error, tenant_asked
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
+from offhook.web.http.access_io import GRANT
 
 PARAMETERS = frozenset({"mailbox", "heard", "tenant"})
 
@@ -24,7 +25,7 @@ async def listed(request: web.Request) -> web.Response:
     if asked.get("heard", "false") != "false":
         return error(400, "heard: is false, for what nobody has heard, or left out")
     new = "heard" in asked
-    which = partial(store.voicemails.list, new=new, tenant=tenant_asked(request))
+    which = partial(store.voicemails.list, new=new, tenant=wanted_tenant(request))
     found = await ask(request, which, asked.get("mailbox", ""))
     return web.json_response({"voicemails": found})
 
@@ -35,7 +36,7 @@ async def deleted(request: web.Request) -> web.Response:
     if not await ask(request, store.voicemails.is_there, call_id):
         return error(404, "there is no such voicemail")
     bucket = request.app[EDGE].records.bucket
-    await ask(request, forget_now, store, call_id, bucket)
+    await ask(request, forget_now, store, call_id, bucket, request[GRANT].tenant)
     return web.Response(status=204)
 
 

@@ -397,11 +397,6 @@ class CallStore:
         with self._begin() as connection:
             return _timeline(connection, call)
 
-    def tenant_of(self, call: str) -> str | None:
-        """Returns whose a call is, "" for nobody's; None if there is none."""
-        with self._begin() as connection:
-            return connection.execute(sa.select(calls.c.tenant).where(calls.c.id == call)).scalar()
-
     def numbers(self, start: float, end: float, tenant: str = "") -> dict[str, Any]:
         """Returns what the calls that began in a time, those of a tenant or "" all, add up to, by
         time, agent and so on."""

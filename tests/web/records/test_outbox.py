@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from offhook.web.campaigns.recipients import recipient
 from offhook.web.records.entries import Happened, Recorded, RecordingReady, TrunkTurned
 from offhook.web.records.leases import GIVE_UP_S
 from offhook.web.records.outbox import Outbox
@@ -263,7 +264,7 @@ def test_a_receiver_of_a_tenant_is_told_of_what_is_the_tenants(url: str) -> None
     for tenant in ("acme", ""):
         store.write(call_of(f"call-{tenant}", "hello", tenant=tenant), HERE, NOON)
         store.write([TrunkTurned(f"line-{tenant}", NOON, False, "no answer", tenant)], HERE, NOON)
-        store.campaigns.add(f"{tenant}.spring", {}, [], NOON, tenant=tenant)
+        store.campaigns.add(f"{tenant}.spring", {}, [recipient("+49171")], NOON, tenant=tenant)
         store.campaigns.act(f"{tenant}.spring", "cancel", NOON)
     told = {
         receiver.tenant: [

@@ -16,6 +16,7 @@ from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.sdp import check_offer
 from offhook.signaling.smallwebrtc import Candidates, Offer
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.builder.drafts import Draft
 from offhook.web.edge.calls.live_call_io import Direct, LiveCall
@@ -40,6 +41,7 @@ class Host(Protocol):
     metrics: Metrics
     resumption: Resumption | None
     agents: CallAgents
+    admission: CallAdmission
     calls: dict[str, LiveCall]
 
     @property
@@ -47,7 +49,7 @@ class Host(Protocol):
 
     def new_id(self) -> str: ...
 
-    def admit(self, holders: Holders | None = None, *, agent: str | None = None) -> Claim | None:
+    def admit(self, holders: Holders | None = None) -> Claim | None:
         """Raises Busy. Returns `Leg.claim`."""
 
     def refusal(self, reason: Reason) -> Busy:
@@ -129,7 +131,8 @@ class BrowserCalls:
             known.close(End.RECONNECTED)
             claim: Claim | None = Claim(holders, time.monotonic())
         else:
-            claim = host.admit(holders, agent=agent)
+            host.admission.tenants.check_agent(agent)
+            claim = host.admit(holders)
         leg = self.leg(PeerLeg)
         leg.claim, leg.is_operators = claim, is_operators
         pc_id = leg.call_id

@@ -19,6 +19,7 @@ from offhook.signaling.whip.offer import Protocol as WhipProtocol
 from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.session import Session, SessionTable
 from offhook.web.config.config import Config
+from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.calls.browser_calls_io import BrowserCalls
 from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.http.shares import Holders, ShareExceeded
@@ -35,7 +36,9 @@ class Host(Protocol):
     @property
     def config(self) -> Config: ...
 
-    def admit(self, holders: Holders | None = None, *, agent: str | None = None) -> Claim | None:
+    admission: CallAdmission
+
+    def admit(self, holders: Holders | None = None) -> Claim | None:
         """Raises Busy if those for whom it is counted may not begin another call. Returns
         `Leg.claim`."""
 
@@ -96,7 +99,8 @@ class WhipCalls:
         """Raises WhipRefusal if the room has a publisher, and Busy."""
         if self._publisher(room) is not None:
             raise WhipRefusal(409, "this room has a publisher", RETRY_AFTER_S)
-        claim = self._host.admit(holders, agent=agent)
+        self._host.admission.tenants.check_agent(agent)
+        claim = self._host.admit(holders)
         leg = self._host.browsers.leg(PublisherLeg)
         leg.claim = claim
         return leg

@@ -23,7 +23,7 @@ from offhook.web.edge.campaigns.requests import (
 )
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.history_io import ask, store_of
-from offhook.web.edge.http_io import EDGE, error, tenant_asked
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.edge.placing.requests import DialRequestError, outbound_routes
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.edge.tenants.asked import check_placed, tenant_placed
@@ -32,7 +32,7 @@ from offhook.web.http.access_io import GRANT, peer_of
 
 async def listed(request: web.Request) -> web.Response:
     """GET /campaigns: the last ones with their progress, the last first."""
-    found = await ask(request, store_of(request).campaigns.listed, tenant_asked(request))
+    found = await ask(request, store_of(request).campaigns.listed, wanted_tenant(request))
     return web.json_response({"campaigns": found})
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from offhook.web.edge.calls_io import EVENT_STREAM, KEEP_ALIVE_S
 from offhook.web.edge.history_io import NOT_KEPT, NoRecords
-from offhook.web.edge.http_io import EDGE, error, tenant_asked
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.http.connection_io import has_disconnected
 
 if TYPE_CHECKING:  # it takes memory, and a server may keep no calls
@@ -31,7 +31,7 @@ async def events(request: web.Request) -> web.StreamResponse:
     feed = request.app[EDGE].records.live
     if feed is None:
         raise NoRecords(NOT_KEPT)
-    tenant = tenant_asked(request)
+    tenant = wanted_tenant(request)
     if tenant and tenant not in request.app[EDGE].config.tenants:
         return error(404, f"tenant: there is no [tenants.{tenant}]")
     feed = feed.of(tenant)

@@ -5,14 +5,14 @@ import json
 from aiohttp import web
 
 from offhook.web.config.people.tenants import owner
-from offhook.web.edge.http_io import EDGE, error, tenant_asked
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 
 WANTED = 'the body is {"member": "ADDRESS", "paused": true} or false'
 
 
 async def listed(request: web.Request) -> web.Response:
     """GET /queues."""
-    edge, tenant = request.app[EDGE], tenant_asked(request)
+    edge, tenant = request.app[EDGE], wanted_tenant(request)
     tenants, names = edge.config.tenants, edge.config.queues
     its = [name for name in names if not tenant or owner(tenants, "queues", name) == tenant]
     return web.json_response({"queues": [await edge.queues.shown(name) for name in its]})

@@ -44,8 +44,8 @@ async def _tenant_of_call(request: web.Request, call_id: str) -> str | None:
     except UnknownCall:
         if edge.records.kept is None:
             return None
-        kept: str | None = await ask(request, store_of(request).tenant_of, call_id)
-        return kept
+        kept = await ask(request, store_of(request).show, call_id)
+        return None if kept is None else str(kept["tenant"])
     if isinstance(call, EndedCall):
         return call.record.tenant
     return call.info.tenant
