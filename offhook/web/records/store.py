@@ -45,6 +45,7 @@ from offhook.web.records.tables import (
     call_agents,
     calls,
     events,
+    is_done,
     looks,
     servers,
     versions,
@@ -111,7 +112,6 @@ class CallStore:
     def prepare(self) -> None:
         """Creates the tables, or brings them up to date."""
         with self._begin() as connection:
-            there = sa.inspect(connection).get_table_names()
             METADATA.create_all(connection)
             for statement in self.kind.create:
                 connection.exec_driver_sql(statement)
@@ -126,8 +126,8 @@ class CallStore:
                 connection.execute(versions.update().values(version=versions.c.version))
                 found = connection.execute(sa.select(sa.func.max(versions.c.version))).scalar()
             for version in range((found or VERSION) + 1, VERSION + 1):
-                for table, statement in MIGRATIONS[version]:
-                    if table.name in there:
+                for statement in MIGRATIONS[version]:
+                    if not is_done(connection, statement):
                         connection.exec_driver_sql(statement)
             if found != VERSION:
                 connection.execute(versions.delete())

@@ -3,6 +3,8 @@
 The tables are the same in every database; the index of words is the database's own (`stores`).
 """
 
+import re
+
 import sqlalchemy as sa
 
 METADATA = sa.MetaData()
@@ -255,19 +257,28 @@ def of_tenant(table: sa.Table, tenant: str) -> list[sa.ColumnElement[bool]]:
     return [table.c.tenant == tenant] if tenant else []
 
 
-MIGRATIONS: dict[int, tuple[tuple[sa.Table, str], ...]] = {
+MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: (
-        (calls, "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''"),
-        (calls, "ALTER TABLE calls ADD COLUMN analysis_cost DOUBLE PRECISION"),
-        (calls, "CREATE INDEX calls_outcome ON calls (outcome, started)"),
+        "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE calls ADD COLUMN analysis_cost DOUBLE PRECISION",
+        "CREATE INDEX IF NOT EXISTS calls_outcome ON calls (outcome, started)",
     ),
-    3: ((calls, "CREATE INDEX calls_recording ON calls (recording)"),),
+    3: ("CREATE INDEX IF NOT EXISTS calls_recording ON calls (recording)",),
     4: (
-        (calls, "ALTER TABLE calls ADD COLUMN tenant TEXT NOT NULL DEFAULT ''"),
-        (calls, "CREATE INDEX calls_tenant ON calls (tenant, started)"),
-        (campaigns, "ALTER TABLE campaigns ADD COLUMN tenant TEXT NOT NULL DEFAULT ''"),
-        (campaigns, "CREATE INDEX campaigns_tenant ON campaigns (tenant, created)"),
+        "ALTER TABLE calls ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX IF NOT EXISTS calls_tenant ON calls (tenant, started)",
+        "ALTER TABLE campaigns ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX IF NOT EXISTS campaigns_tenant ON campaigns (tenant, created)",
     ),
 }
-"""Tables, and the statements that bring them from the version before up to each one; tables that a
-store has not had yet are made as they are now."""
+"""Statements that bring a store from the version before up to each one; tables that are new are
+made anyway."""
+ADDS = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (\w+)")
+
+
+def is_done(connection: sa.Connection, statement: str) -> bool:
+    """Returns whether the column that a migration adds is there: the table is new, or another
+    process was interrupted, as SQLite keeps each statement that changes tables."""
+    adds = ADDS.match(statement)
+    columns = sa.inspect(connection).get_columns(adds[1]) if adds is not None else []
+    return adds is not None and any(column["name"] == adds[2] for column in columns)
