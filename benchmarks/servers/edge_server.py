@@ -39,6 +39,7 @@ from offhook.web.config.server import MAX_CALLS, Server, WebRtc
 from offhook.web.edge import processes_io
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.calls.live_call_io import LiveCall
+from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.edge.siblings_io import NumberedEdge
@@ -53,8 +54,8 @@ TWILIO = CarrierSettings("twilio", account="AC0123456789abcdef0123456789abcdef",
 class ScriptedAgents(CallAgents):
     """Scripted agents; `words` is the length of their replies."""
 
-    def __init__(self, config: Callable[[], Config], words: int) -> None:
-        super().__init__(config)
+    def __init__(self, config: Callable[[], Config], records: CallRecords, words: int) -> None:
+        super().__init__(config, records)
         self._words = words
 
     def make(
@@ -68,7 +69,7 @@ class AnsweringEdge(Edge):
 
     def __init__(self, config: Config, words: int) -> None:
         super().__init__(config)
-        self.agents = ScriptedAgents(lambda: config, words)
+        self.agents = ScriptedAgents(lambda: config, self.records, words)
 
 
 class ScriptedEdge(AnsweringEdge):

@@ -68,6 +68,8 @@ class CallInfo:
     diverted_from: str = ""
     """Number or address whose calls were forwarded to us; empty if nobody's were or it is
     withheld."""
+    tenant: str = ""
+    """Whose call it is, where several customers share the server; empty for nobody's."""
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,8 @@ class CallRecord:
     collected: Collected = field(default_factory=dict)
     """Details that agents have noted, by their names in the configuration."""
     transferred_to: str = ""
+    tenant: str = ""
+    """Whose call it was, where several customers share the server."""
     attempts: tuple[Attempt, ...] = ()
     """Attempts of an outbound call, in order: several if a server failed or required other
     media."""

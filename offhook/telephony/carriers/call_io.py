@@ -210,6 +210,7 @@ class CarrierCall:
             trunk=info.trunk,
             caller=info.caller,
             called=info.called,
+            tenant=info.tenant,
             agent=(leg.answered_by if leg is not None else "") or self.agent,
             codec=leg.codec if leg is not None else "",
             packets_sent=line.packets_sent + (left.packets_sent if left else 0),

@@ -20,6 +20,7 @@ from offhook.telephony.sip.stack_io import SipStack
 from offhook.telephony.sip.trunks.routes import Conditions, NoConditions
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.telephony.tenants import NoTenants, Tenants
 
 
 class Host(Protocol):
@@ -68,6 +69,8 @@ class Hooks:
     """Called with each trunk that has come up or gone down, or is down for another reason."""
     conditions: Conditions = field(default_factory=NoConditions)
     """What routes ask that is not in the call."""
+    tenants: Tenants = field(default_factory=NoTenants)
+    """Whose calls these are."""
     may_be_elsewhere: Callable[[], bool] = lambda: False
     """Whether another server may continue our calls by now: one whose media have stopped is then
     left without a BYE."""

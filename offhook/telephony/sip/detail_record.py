@@ -49,5 +49,6 @@ def detail_record(call: SipCall) -> CallRecord:
         message_left=call.answer_status.message_left,
         collected=dict(call.leg.collected) if call.leg is not None else {},
         transferred_to=call.transferred_to,
+        tenant=info.tenant,
         attempts=tuple(call.attempts),
     )

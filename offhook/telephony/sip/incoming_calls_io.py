@@ -37,6 +37,8 @@ FULL = (34, "all lines are busy")
 OVERLOADED = (42, "overloaded")
 REFUSALS = {
     "full": FULL,
+    "tenant": (17, "all lines of this customer are busy"),
+    "foreign": (21, "this agent is not for these callers"),
     "connecting": FULL,
     "share": FULL,
     "late": OVERLOADED,
@@ -44,8 +46,10 @@ REFUSALS = {
     "loading": (41, "starting"),
     "draining": (41, "shutting down"),
 }
-"""Q.850 cause and text of a 503 (RFC 6432), by what `Host.admit` says: no circuit available,
-congestion, or temporary failure."""
+"""Q.850 cause and text of a refusal (RFC 6432), by what `Host.admit` and `Tenants.check` say: no
+circuit available, congestion, temporary failure, user busy, or call rejected."""
+STATUSES = {"tenant": 486, "foreign": 403}
+"""Status by the same where it is not 503, after which some proxies send nobody's calls any more."""
 
 
 class IncomingCalls:
@@ -75,7 +79,8 @@ class IncomingCalls:
         self._calls.adopt(call, event.session)
         where = destination(settings, call.info, event.trunk, self._calls.hooks.conditions)
         call.agent = where.agent or ""
-        admitted = self._admit(call, event, where.status)
+        call.info = self._calls.hooks.tenants.named(call.info, where.agent)
+        admitted = self._admit(call, event, where)
         self._tasks.spawn(self._run(call, event, where, admitted), f"sip call {call.call_id}")
 
     def _info(self, event: CallReceived) -> CallInfo:
@@ -101,7 +106,7 @@ class IncomingCalls:
             elif (decision := self._decision(call, event)) is not None:
                 if not await self._ring_until(call, event.session, decision):
                     return
-                if not self._admit(call, event):  # others came meanwhile
+                if not self._admit(call, event, where):  # others came meanwhile
                     return
             if await self._accept(call, event):
                 self._calls.hooks.on_setup(monotonic() - call.history.began.at)
@@ -145,17 +150,18 @@ class IncomingCalls:
 
     # --- admission ---
 
-    def _admit(self, call: SipCall, event: CallReceived, status: int = 0) -> bool:
-        """Refuse the call if it goes nowhere, with `status`, or if there is no capacity for it."""
+    def _admit(self, call: SipCall, event: CallReceived, where: Destination) -> bool:
+        """Refuse the call if it goes nowhere, or if there is no capacity for it."""
         session = event.session
-        if status:
-            session.refuse(status, "", monotonic())
+        if where.status:
+            session.refuse(where.status, "", monotonic())
         elif self._calls.closing:
             self._refuse_busy(call, session, "draining")
         elif busy := self._calls.busy_reason(call.trunk, 1):
             self._refuse_busy(call, session, busy)
         else:
             try:
+                self._calls.hooks.tenants.check(call.info, where.agent, call.call_id)
                 if call.trunk is None:
                     call.claim = self._host.admit_stranger(event.flow.remote[0])
                 else:
@@ -168,13 +174,14 @@ class IncomingCalls:
         return False
 
     def _refuse_busy(self, call: SipCall, session: Session, why: str) -> None:
-        """Refuse with 503. The caller learns whether all lines are busy or the server is overloaded
-        or restarts; the log and the record say precisely why."""
+        """Refuse with 503, or as STATUSES has it. The caller learns whether all lines are busy or
+        the server is overloaded or restarts; the log and the record say precisely why."""
+        status = STATUSES.get(why, 503)
         logger.bind(a_minute=why).warning("{}: refused: {}", call.call_id, why)
-        call.reason = End.REFUSED + f": 503 ({why})"
+        call.reason = End.REFUSED + f": {status} ({why})"
         cause, text = REFUSALS.get(why, FULL)
         headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
-        session.refuse(503, "", monotonic(), headers=headers)
+        session.refuse(status, "", monotonic(), headers=headers)
 
     # --- the answer ---
 

@@ -94,7 +94,6 @@ class OutgoingCalls:
             raise DialError(0, str(error)) from error
         if busy := self._calls.busy_reason(trunk, 0):
             raise DialError(0, busy)
-        self._host.admit()
         info = CallInfo(
             edge="sip",
             direction="outbound",
@@ -104,6 +103,10 @@ class OutgoingCalls:
             trunk=trunk.name,
             variables=dial.variables,
         )
+        tenants = self._calls.hooks.tenants
+        info = tenants.named(info, dial.agent)
+        tenants.check(info, dial.agent)
+        self._host.admit()
         call = self._calls.new(trunk, info, dial.call_id, dial.of_caller)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
         call.answer_status = AnswerStatus(

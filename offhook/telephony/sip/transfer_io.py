@@ -237,6 +237,7 @@ class Transfers:
             caller_name=first.info.caller_name if inbound else "",
             called=target.number,
             trunk=trunk.name if trunk is not None else "",
+            tenant=first.info.tenant,
         )
         return self._calls.new(trunk, info, of_caller=first.call_id)
 

@@ -42,6 +42,16 @@ from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.people.callers import Callers
 from offhook.web.config.people.queues import AGENT, PREFIX, Queue
+from offhook.web.config.people.tenants import (
+    Tenant,
+    TenantName,
+    Way,
+    faults_between,
+    faults_of_tenants,
+    owner,
+    owner_of_agent,
+    owner_of_number,
+)
 from offhook.web.config.people.transfers import BriefedTransfer, faults_of_ringing
 from offhook.web.config.programs import Realtime, Speech
 from offhook.web.config.reading.environment import overrides
@@ -54,7 +64,7 @@ from offhook.web.config.s3 import S3
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
 from offhook.web.config.smtp import Smtp
-from offhook.web.http.access import AccessPolicy, Key, Role, Scope
+from offhook.web.http.access import AccessPolicy, Key, Role, Scope, TenantKeys
 from offhook.web.http.logs import Log as Log
 from offhook.web.records.webhooks import Receiver
 
@@ -87,6 +97,8 @@ class Config(Section):
     `transfers` has."""
     queues: dict[str, Queue] = Field({})
     """Callers who wait for one of several people; an agent transfers to "queue:NAME"."""
+    tenants: dict[TenantName, Tenant] = Field({})
+    """Customers who share the server: each sees its own calls only, and has its own lines."""
     hours: dict[str, Hours] = Field({})
     """When agents answer, and who does at other times."""
     callers: dict[str, Callers] = Field({})
@@ -158,6 +170,7 @@ class Config(Section):
             *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
             *(self._faults_of_analyses, self._faults_of_bucket, self._faults_of_transfers),
+            self._faults_of_tenants,
             lambda: faults_of_hours(self.hours, {DEFAULT, *self.agents}),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -284,6 +297,62 @@ class Config(Section):
         elif kind is not None and not kind.converses and kind is not VOICEMAIL:
             yield f"{where}: {name!r} cannot take a call over"
 
+    def _faults_of_tenants(self) -> Iterator[str]:
+        trunks = [trunk.name for trunk in self.sip.trunks] if self.sip is not None else []
+        yield from faults_of_tenants(
+            self.tenants,
+            {
+                "agents": [DEFAULT, *self.agents],
+                "trunks": trunks,
+                "carriers": [carrier.name for carrier in self.carriers],
+                "queues": list(self.queues),
+            },
+            self.server,
+        )
+        for index, hook in enumerate(self.records.webhooks):
+            if hook.tenant and hook.tenant not in self.tenants:
+                yield f"records.webhooks.{index}.tenant: there is no [tenants.{hook.tenant}]"
+        yield from faults_between(self.tenants, (*self._ways_in(), *self._ways_on()))
+
+    def _ways_in(self) -> Iterator[Way]:
+        """Yields how calls come to their first agent, and whose they are by then."""
+        tenants = self.tenants
+        for index, carrier in enumerate(self.carriers):
+            its = owner(tenants, "carriers", carrier.name)
+            yield Way(f"carriers.{index}.agent", its, "agents", carrier.agent or DEFAULT)
+        if self.sip is None:
+            return
+        for index, route in enumerate(self.sip.routes):
+            if not route.extension and not route.refuse:
+                its = owner(tenants, "trunks", route.trunk) or owner_of_number(
+                    tenants, route.called
+                )
+                yield Way(f"sip.routes.{index}.agent", its, "agents", route.agent or DEFAULT)
+        for index, trunk in enumerate(() if self.sip.routes else self.sip.trunks):
+            its = owner(tenants, "trunks", trunk.name)
+            yield Way(f"sip.trunks.{index}: without routes", its, "agents", DEFAULT)
+        for number, extension in self.sip.extensions.items():
+            its = owner_of_number(tenants, number)
+            where = f"sip.extensions.{number}.voicemail"
+            yield Way(where, its, "agents", extension.voicemail)
+
+    def _ways_on(self) -> Iterator[Way]:
+        """Yields how calls get from agents to other agents, and to queues."""
+        for where, agent in self.named_agents().items():
+            its = owner_of_agent(self.tenants, where.removeprefix("agents."))
+            if agent.fallback:
+                yield Way(f"{where}.fallback", its, "agents", agent.fallback, True)
+            for name, fault in _hand_overs(where, agent):
+                yield Way(fault("")[:-2], its, "agents", name, True)
+            given = agent.gives_up_to
+            for target in (*agent.transfers, *((given,) if isinstance(given, str) else given)):
+                if target.startswith(PREFIX):
+                    yield Way(where, its, "queues", target.removeprefix(PREFIX), True)
+        for name, hours in self.hours.items():
+            for one in hours.agents:
+                its = owner_of_agent(self.tenants, one)
+                yield Way(f"hours.{name}.otherwise", its, "agents", hours.otherwise, True)
+
     def _faults_of_bucket(self) -> Iterator[str]:
         if self.s3.bucket and not self.records.url:
             yield "s3.bucket: needs [records] url: the calls that are kept say where recordings lie"
@@ -325,6 +394,10 @@ class Config(Section):
             admin_key=server.admin_key,
             reader_key=server.reader_key,
             desks={number: extension.password for number, extension in extensions.items()},
+            tenants=tuple(
+                TenantKeys(name, tenant.key, tenant.reader_key)
+                for name, tenant in self.tenants.items()
+            ),
             admin_listen=server.admin_listen,
             metrics=Role.PUBLIC if server.metrics == "open" else with_key,
             proxies=tuple(map(ipaddress.ip_network, server.proxies)),
@@ -366,6 +439,17 @@ def _keys(kind: Any) -> tuple[str, ...]:
     return ()
 
 
+def _path(section: str, key: str, keys: Iterable[str]) -> tuple[str, ...]:
+    """Returns where a variable's value goes. OFFHOOK_TENANTS_ACME_KEY is `key` of [tenants.acme];
+    the - of a name is _ there."""
+    if section == "tenants":
+        for known in sorted(keys, key=len, reverse=True):
+            if key.endswith(f"_{known}"):
+                name = key.removesuffix(f"_{known}").replace("_", "-")
+                return section, name, known
+    return section, key
+
+
 def _text_of(file: Path) -> str:
     """Returns the text of a file in UTF-8, with or without a byte order mark. Raises
     ConfigError."""
@@ -396,14 +480,18 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     sections = {name: _keys(field.annotation) for name, field in Config.model_fields.items()}
     values, of_variables = overrides(environment, sections)
     for (section, key), (name, value) in values.items():
-        if not isinstance(read.table.setdefault(section, {}), dict):
-            of_variables.append(f"{name}: [{section}] is not a table to which a key can be added")
+        into = _path(section, key, sections[section])
+        table: Any = read.table
+        for at in into[:-1]:
+            table = table.setdefault(at, {}) if isinstance(table, dict) else None
+        if not isinstance(table, dict):
+            where = ".".join(into[:-1])
+            of_variables.append(f"{name}: [{where}] is not a table to which a key can be added")
             continue
-        read.table[section][key] = value
-        below = [at for at in places if at[:2] == (section, key)]
-        for at in below:
-            del places[at]
-        places[section, key] = name
+        table[into[-1]] = value
+        for below in [place for place in places if place[: len(into)] == into]:
+            del places[below]
+        places[into] = name
     faults += of_variables
     faults += mistaken_types(read.table, Config, places)
     misread = misread_names(read.table, Config)

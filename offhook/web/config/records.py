@@ -24,6 +24,9 @@ class RecordsWebhook(Section):
     `whsec_` and base64, or any text."""
     events: tuple[EventType, ...] = USUAL_EVENTS
     """What it is told of."""
+    tenant: str = ""
+    """Name of the [tenants] table of whose calls, trunks and campaigns it is told; empty: of
+    all."""
 
     @field_validator("secrets")
     @classmethod
@@ -71,7 +74,9 @@ class Records(Section):
 
     @property
     def receivers(self) -> tuple[Receiver, ...]:
-        return tuple(Receiver(w.url, w.secrets, frozenset(w.events)) for w in self.webhooks)
+        return tuple(
+            Receiver(w.url, w.secrets, frozenset(w.events), tenant=w.tenant) for w in self.webhooks
+        )
 
     @property
     def keep_s(self) -> tuple[float, float, float]:

@@ -10,7 +10,9 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Claim, Leg
+from offhook.web.config.people.tenants import Tenants
 from offhook.web.edge.refusals import Busy, Reason
+from offhook.web.edge.tenants.lines import Held, TenantLines
 from offhook.web.http.loop_io import LoopLoad
 from offhook.web.http.overload import Overload, OverloadState
 from offhook.web.http.shares import (
@@ -46,9 +48,12 @@ class CallAdmission:
         refuse: Callable[[Reason], None],
         max_lateness_ms: float,
         calls: Callable[[], int],
+        tenants: Callable[[], Tenants] = dict,
+        held: Callable[[], Held] = dict,
     ) -> None:
         """`refuse` counts a refusal; `max_lateness_ms` is that of `[server]`; `calls` returns how
-        many there are."""
+        many there are, and `held` those that hold a line, for the limits of `tenants`."""
+        self.tenants = TenantLines(tenants, held, self.refusal)
         self._clock, self._refuse, self._calls = clock, refuse, calls
         self._begun = asyncio.Event()
         self._next_at = 0.0

@@ -21,10 +21,12 @@ from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.web.config.agents import DEFAULT
 from offhook.web.edge import history_io
 from offhook.web.edge.edge_io import Edge
-from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.edge.placing.placing_io import place_call
 from offhook.web.edge.placing.requests import CallOptions, DialRequestError, EndedCall, parse_dial
 from offhook.web.edge.refusals import NoPhones
+from offhook.web.edge.tenants.asked import check_placed
+from offhook.web.http.access_io import GRANT
 from offhook.web.tools.recording_io import ACTIONS, RecordingAction, change_recording
 
 KEEP_ALIVE_S = 10.0
@@ -49,6 +51,7 @@ async def place(request: web.Request) -> web.Response:
     if edge.config.sip is None and edge.carriers is None:
         raise NoPhones  # whatever the body says
     asked = parse_dial(await request.read())
+    check_placed(edge.config, request[GRANT].tenant, asked)
     check_message(edge, asked)
     call = await place_call(edge, asked)
     headers = {"Location": f"/calls/{call.call_id}"}
@@ -68,10 +71,10 @@ async def listed(request: web.Request) -> web.Response:
     """GET /calls: all calls in progress; with parameters, those that are kept."""
     if request.query:
         return await history_io.found(request)
-    edge = request.app[EDGE]
+    edge, tenant = request.app[EDGE], wanted_tenant(request)
     ids = [*edge.call_ids(), *edge.rooms.conferences.call_ids]
-    calls = [described(found(edge, call_id), call_id) for call_id in ids]
-    return web.json_response({"calls": calls})
+    calls = (described(found(edge, call_id), call_id) for call_id in ids)
+    return web.json_response({"calls": [c for c in calls if tenant in ("", c["tenant"])]})
 
 
 async def shown(request: web.Request) -> web.Response:
@@ -165,6 +168,7 @@ def described(call: AnyCall, name: str) -> dict[str, Any]:
                 called=record.called,
                 diverted_from=record.diverted_from,
                 trunk=record.trunk,
+                tenant=record.tenant,
             )
             shown = _described(name, "ended", info, record.agent, record.duration_seconds)
             ended = {"status": last.status, "reason": last.reason}
@@ -192,6 +196,7 @@ def _described(name: str, state: str, info: CallInfo, agent: str, seconds: float
         "called": info.called,
         "diverted_from": info.diverted_from,
         "trunk": info.trunk,
+        "tenant": info.tenant,
         "agent": agent,
         "seconds": round(seconds, 3),
     }

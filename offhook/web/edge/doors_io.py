@@ -10,6 +10,7 @@ from offhook.telephony.sip.calls_io import Host as SipHost
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.carriers.calls_io import Host as CarrierHost
@@ -28,6 +29,7 @@ class PhonesEdge(SipHost, Protocol):
     metrics: Metrics
     programs: ProgramCalls
     records: CallRecords
+    admission: CallAdmission
     ready: bool
     draining: bool
 
@@ -37,6 +39,7 @@ class CarriersEdge(CarrierHost, Protocol):
 
     config: Config
     programs: ProgramCalls
+    admission: CallAdmission
 
 
 async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
@@ -52,6 +55,7 @@ async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
     sip.user_agent.accepts_calls = lambda: edge.ready and not edge.draining
     sip.hooks.decision = edge.programs.decision
     sip.hooks.conditions = RouteConditions(lambda: edge.config)
+    sip.hooks.tenants = edge.admission.tenants
     edge.metrics.add_phone_collector(sip)
     if settings.extensions:
         edge.records.serve_extensions(sip)
@@ -70,6 +74,7 @@ async def open_carriers(settings: tuple[CarrierSettings, ...], edge: CarriersEdg
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"carriers: {reason}") from error
     carriers.calls.decision = edge.programs.decision
+    carriers.calls.tenants = edge.admission.tenants
     return carriers
 
 

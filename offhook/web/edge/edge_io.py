@@ -13,7 +13,7 @@ from offhook.media.answer_status import AnswerStatus
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
-from offhook.media.leg import Claim, Leg
+from offhook.media.leg import CallInfo, Claim, Leg
 from offhook.media.memory_io import give_back_memory
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.bot_io import BOT_TITLE, Bot, BotCall
@@ -117,7 +117,9 @@ class Edge:
             lambda reason: self.metrics.refused.labels(reason).inc(),
             config.server.max_lateness_ms,
             lambda: len(self.calls),
+            *(lambda: self.config.tenants, lambda: held_lines(self)),
         )
+        self.metrics.registry.register(self.admission.tenants)
         self.speech: SpeechServer | None = None
         """The speech API on the same engines, if enabled and available."""
         self.realtime = RealtimeCalls(
@@ -275,8 +277,7 @@ class Edge:
     ) -> Claim | None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are
         admitted but have no line yet, or if its `holders` have their share; None: those of a trunk
-        or carrier, whose lines have a limit of their own. Returns `Leg.claim`. A caller who waits
-        for too long may be disconnected for it."""
+        or carrier, which has a limit of its own. Returns `Leg.claim`. May close one that waits."""
         makes_room = self.check_room(holders, coming)
         if makes_room is not None:
             makes_room.close(End.GAVE_WAY)
@@ -344,6 +345,7 @@ class Edge:
         returned: SavedCall | None = None,
     ) -> LiveCall:
         """Takes a line for a call, which `begin` starts: see `LiveCall`."""
+        leg.info = self.admission.tenants.named(leg.info, agent)
         person = self.queues.transfers.people.find(leg.call_id)
         direct = direct if person is None else person.agent
         call_class = RecordedCall if isinstance(leg, RecordedLeg) else self.call_class
@@ -420,6 +422,17 @@ class Edge:
             await asyncio.sleep(QUALITY_S)
             for call in tuple(self.calls.values()):
                 call.send_quality()
+
+
+def held_lines(edge: Edge) -> dict[str, CallInfo]:
+    """Returns the calls that hold a line, those by phone also before they are answered."""
+    held = {leg.call_id: leg.info for leg in edge.legs if leg.closed is None}
+    phones = edge.sip.calls.values() if edge.sip is not None else ()
+    carried = edge.carriers.calls.in_progress() if edge.carriers is not None else ()
+    for call in (*phones, *carried):
+        if call.state != "ended":
+            held[call.call_id] = call.info
+    return held
 
 
 def check_realtime(config: Config) -> None:

@@ -5,15 +5,16 @@ import asyncio
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from loguru import logger
 
-from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.edge.sound_io import send_sound
-from offhook.web.http.access_io import peer_of
+from offhook.web.http.access_io import GRANT, peer_of
 from offhook.web.records.bucket.places import in_bucket
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ async def found(request: web.Request) -> web.Response:
 
     store = store_of(request)
     try:
-        calls, cursor = await ask(request, store.find, Search.of(parameters(request)))
+        search = replace(Search.of(parameters(request)), tenant=wanted_tenant(request))
+        calls, cursor = await ask(request, store.find, search)
     except SearchError as fault:
         return error(400, str(fault))
     return web.json_response({"calls": calls, "cursor": cursor})
@@ -151,7 +153,8 @@ async def numbers(request: web.Request) -> web.Response:
             raise SearchError("from: is not before to")
     except SearchError as fault:
         return error(400, str(fault))
-    return web.json_response(await ask(request, store.numbers, start, end))
+    sums = await ask(request, store.numbers, start, end, wanted_tenant(request))
+    return web.json_response(sums)
 
 
 async def forget(request: web.Request) -> web.Response:
@@ -166,7 +169,8 @@ async def forget(request: web.Request) -> web.Response:
     except (ValueError, AttributeError):
         return error(400, 'the body is {"number": "+49…"} or {"call_id": "…"}')
     bucket = request.app[EDGE].records.bucket
-    forgotten, waiting = await ask(request, forget_now, store, wanted, bucket)
+    tenant = request[GRANT].tenant
+    forgotten, waiting = await ask(request, forget_now, store, wanted, bucket, tenant)
     return web.json_response(
         {
             "calls": forgotten.calls,
@@ -177,14 +181,16 @@ async def forget(request: web.Request) -> web.Response:
 
 
 def forget_now(
-    store: "CallStore", number_or_id: str, bucket: "Bucket | None"
+    store: "CallStore", number_or_id: str, bucket: "Bucket | None", tenant: str = ""
 ) -> "tuple[Forgotten, int]":
-    """Deletes what is known of a person from the store, the disk and the bucket; returns what that
-    was, and how many recordings are in the bucket until it can be reached. Blocks. Raises
-    StoreError."""
+    """Deletes what is known of a person, in the calls of a tenant or "" in all, from the store, the
+    disk and the bucket; returns what that was, and how many recordings are in the bucket until it
+    can be reached. Blocks. Raises StoreError."""
     from offhook.web.records.writing.writer_io import report_faults
 
-    forgotten, faults, waiting = store.deletion.forget_for_good(number_or_id, time.time(), bucket)
+    forgotten, faults, waiting = store.deletion.forget_for_good(
+        number_or_id, time.time(), bucket, tenant
+    )
     report_faults(faults)
     return forgotten, waiting
 

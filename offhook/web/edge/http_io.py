@@ -6,10 +6,21 @@ from aiohttp import web
 
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
+from offhook.web.http.access import Refusal
+from offhook.web.http.access_io import GRANT
 
 EDGE: web.AppKey[Edge] = web.AppKey("edge", Edge)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def wanted_tenant(request: web.Request) -> str:
+    """Returns whose calls, agents and so on a list is to have, "" for everybody's: the tenant's
+    whose key was sent, or what the operator asks for. Raises Refusal."""
+    its, asked = request[GRANT].tenant, request.query.get("tenant", "")
+    if its and asked not in ("", its):
+        raise Refusal(403, f"tenant: this key is for {its} alone")
+    return its or asked
 
 
 def error(status: int, message: str, **headers: str) -> web.Response:

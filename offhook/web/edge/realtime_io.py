@@ -108,6 +108,7 @@ class Conversations:
         frozen = self.frozen_for(request)
         session = _session_for(request, {"model": model or agent or "default"}, frozen)
         try:
+            edge.admission.tenants.check_agent(agent)
             claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
@@ -139,6 +140,7 @@ class Conversations:
         edge, model = self._edge, json.loads(event)["session"].get("model") or ""
         try:
             agent, holders = self._agent_for(request, str(model)), holders_of(request)
+            edge.admission.tenants.check_agent(agent)
             claim = edge.admit(holders)
         except ApiError as refusal:
             await _refuse(socket, refusal.code or "invalid_model", str(refusal))
@@ -223,6 +225,7 @@ class Conversations:
         except OfferError as error:
             raise _invalid(error) from error
         try:
+            edge.admission.tenants.check_agent(agent)
             claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy

@@ -5,14 +5,28 @@ from typing import Any, Literal
 RETRY_AFTER_S = 10
 """Retry-After in s of a refused call."""
 
-Reason = Literal["full", "connecting", "share", "late", "busy", "ports", "loading", "draining"]
-"""Refusal reasons as counted by the metrics; `share`: the caller's address, key or secret has all
+Reason = Literal[
+    "full",
+    "tenant",
+    "foreign",
+    "connecting",
+    "share",
+    "late",
+    "busy",
+    "ports",
+    "loading",
+    "draining",
+]
+"""Refusal reasons as counted by the metrics; `tenant`: the call's tenant has all lines that it may
+have; `foreign`: the agent is another tenant's; `share`: the caller's address, key or secret has all
 lines that it may have; `late` and `busy` mean overload: packets of calls in
 progress leave late, or the event loop has no time left for another call; `ports`: no UDP port could
 be opened."""
 
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
+    "tenant": ("tenant", "all lines of this customer are busy"),
+    "foreign": ("foreign", "this agent is another customer's"),
     "connecting": (
         "connecting",
         "too many callers are being connected, or have not said anything yet: try again soon",
@@ -25,6 +39,9 @@ WORDS: dict[Reason, tuple[str, str]] = {
     "draining": ("draining", "the server is shutting down and takes no more calls"),
 }
 """Error code and message of each reason."""
+
+
+STATUSES: dict[Reason, int] = {"share": 429, "foreign": 409}
 
 
 class Busy(Exception):
@@ -44,8 +61,9 @@ class Busy(Exception):
 
     @property
     def status(self) -> int:
-        """Of HTTP: 429 if it is for what the caller has already, 503 if for what others have."""
-        return 429 if self.reason == "share" else 503
+        """Of HTTP: 429 if it is for what the caller has already, 409 if it never goes, 503 if for
+        what others have."""
+        return STATUSES.get(self.reason, 503)
 
     def as_dict(self) -> dict[str, Any]:
         """The body of a 429 or 503."""

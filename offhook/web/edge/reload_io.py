@@ -21,7 +21,7 @@ from offhook.web.workers.engines.abilities_io import check_engines
 
 RELOADED = (
     *("agent", "agents", "callers", "frontdesk", "hours", "knowledge", "mcp", "prices"),
-    *("queues", "realtime", "transfers"),
+    *("queues", "realtime", "tenants", "transfers"),
 )
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = (

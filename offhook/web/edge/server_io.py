@@ -48,12 +48,15 @@ from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.page import page_io
 from offhook.web.edge.placing.requests import DialRequestError, fault_of_doors, operator_access
 from offhook.web.edge.queues import routes_io as queue_routes
+from offhook.web.edge.queues.queues_io import UnknownQueue
 from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
 from offhook.web.edge.rooms import routes_io as room_routes
 from offhook.web.edge.rooms.requests import RoomError
 from offhook.web.edge.rooms.rooms_io import UnknownMember
+from offhook.web.edge.tenants.asked import check_token
+from offhook.web.edge.tenants.scope_io import restrict
 from offhook.web.http.access import (
     Refusal,
     Token,
@@ -117,6 +120,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, f"Content-Type is not {accepted}")
     try:
+        await restrict(request)
         return await handler(request)
     except WrongState as fault:
         return error(409, str(fault))
@@ -136,6 +140,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(404, "unknown member")
     except RoomError as fault:
         return error(409, str(fault))
+    except UnknownQueue as fault:
+        return error(404, fault.args[0])
     except UnknownCampaign:
         return error(404, "unknown campaign_id")
     except history_io.NoRecords as fault:
@@ -154,7 +160,9 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def start(request: web.Request) -> web.Response:
     asked = parse_start(await request.read())
-    request.app[EDGE].check_room(holders_of(request))
+    edge = request.app[EDGE]
+    edge.admission.tenants.check_agent(request[GRANT].agent)
+    edge.check_room(holders_of(request))
     servers = request.app[EDGE].browsers.ice_servers() if asked.default_ice_servers else []
     answer = {"sessionId": str(uuid.uuid4()), "iceConfig": {"iceServers": servers}}
     return web.json_response(answer)
@@ -243,6 +251,7 @@ async def tokens(request: web.Request) -> web.Response:
     config, asked = request.app[EDGE].config, parse_token_request(await request.read())
     if not config.server.admin_key:
         return error(409, "tokens are made with the operator's key: set [server] admin_key")
+    check_token(config, request[GRANT].tenant, asked)
     if asked.agent and asked.agent not in config.agents:
         raise TokenRequestError(f"agent: no agent is called {asked.agent!r}")
     expires_at = int(time.time()) + asked.ttl_seconds

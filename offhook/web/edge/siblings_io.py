@@ -40,8 +40,9 @@ from offhook.web.http.access_io import (
     FORWARDED_FOR,
     OPERATOR_HEADER,
     PEER_HEADER,
+    TENANT_HEADER,
+    forwarded,
     head_of,
-    is_operator,
     peer_of,
 )
 from offhook.web.realtime import call_control_io
@@ -75,6 +76,8 @@ PASSED_BACK = frozenset(
     )
 )
 """Headers of a sibling's response that its client gets."""
+OURS = frozenset((OPERATOR_HEADER.lower(), TENANT_HEADER.lower()))
+"""Headers that only we add to what is forwarded."""
 SILENCE_S = 3 * calls_io.KEEP_ALIVE_S
 """Time in s without data after which a forwarded event stream counts as broken and is closed."""
 WITH_PHONES = 1
@@ -145,7 +148,7 @@ class Siblings:
         if wanted is health_io.readyz:
             return await self._readyz()
         if wanted in states_io.MERGED:
-            return await self._states(wanted, request.path)
+            return await self._states(wanted, request)
         if wanted is server_io.candidates:
             trickled = parse_candidates(await request.read())
             return await self._to_holder(trickled.pc_id, request, handler)
@@ -274,7 +277,8 @@ class Siblings:
             ) from error
 
     async def _calls(self, request: web.Request) -> web.Response:
-        answers = await self._ask_all("/calls", _some(request.headers, "Authorization"))
+        headers = _some(request.headers, "Authorization") | forwarded(request)
+        answers = await self._ask_all("/calls", headers)
         return web.json_response({"calls": [c for a in answers.values() for c in a["calls"]]})
 
     async def _to_roomiest(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -330,8 +334,7 @@ class Siblings:
             headers[PEER_HEADER] = peer_of(request)
             if forwarded_for := request.headers.getall(FORWARDED_FOR, ()):
                 headers[FORWARDED_FOR] = ", ".join(forwarded_for)
-        headers = {n: v for n, v in headers.items() if n.lower() != OPERATOR_HEADER.lower()}
-        headers[OPERATOR_HEADER] = "yes" if is_operator(request) else "no"
+        headers = {n: v for n, v in headers.items() if n.lower() not in OURS} | forwarded(request)
         timeout = aiohttp.ClientTimeout(limit_s)
         async with self._http[number].request(
             request.method,
@@ -348,7 +351,7 @@ class Siblings:
 
     async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
         """Forwards a request whose response streams until either end closes."""
-        headers = _some(request.headers, "Authorization")
+        headers = _some(request.headers, "Authorization") | forwarded(request)
         timeout = aiohttp.ClientTimeout(None, sock_connect=ASK_S, sock_read=SILENCE_S)
         async with self._http[number].get(
             request.rel_url, headers=headers, timeout=timeout
@@ -380,10 +383,10 @@ class Siblings:
         except (aiohttp.ClientError, TimeoutError):
             return None
 
-    async def _states(self, wanted: Any, path: str) -> web.Response:
+    async def _states(self, wanted: Any, request: web.Request) -> web.Response:
         """Returns the trunks or engines of all processes as one."""
         name, merge = states_io.MERGED[wanted]
-        answers = await self._ask_all(path)
+        answers = await self._ask_all(request.path_qs, forwarded(request))
         states = [answer[name] for answer in answers.values() if name in answer]
         return web.json_response({name: merge(states)})
 

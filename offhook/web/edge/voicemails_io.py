@@ -1,11 +1,14 @@
 """The /voicemails routes: the messages that callers have left, and their deletion."""
 
+from functools import partial
+
 from aiohttp import web
 
 from offhook.web.edge.history_io import ask, forget_now, parameters, store_of
-from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
+from offhook.web.http.access_io import GRANT
 
-PARAMETERS = frozenset({"mailbox", "heard"})
+PARAMETERS = frozenset({"mailbox", "heard", "tenant"})
 
 
 async def listed(request: web.Request) -> web.Response:
@@ -18,11 +21,12 @@ async def listed(request: web.Request) -> web.Response:
     except SearchError as fault:
         return error(400, str(fault))
     if unknown := asked.keys() - PARAMETERS:
-        return error(400, f"{min(unknown)}: there are mailbox and heard")
+        return error(400, f"{min(unknown)}: there are mailbox, heard and tenant")
     if asked.get("heard", "false") != "false":
         return error(400, "heard: is false, for what nobody has heard, or left out")
     new = "heard" in asked
-    found = await ask(request, lambda: store.voicemails.list(asked.get("mailbox", ""), new=new))
+    which = partial(store.voicemails.list, new=new, tenant=wanted_tenant(request))
+    found = await ask(request, which, asked.get("mailbox", ""))
     return web.json_response({"voicemails": found})
 
 
@@ -32,7 +36,7 @@ async def deleted(request: web.Request) -> web.Response:
     if not await ask(request, store.voicemails.is_there, call_id):
         return error(404, "there is no such voicemail")
     bucket = request.app[EDGE].records.bucket
-    await ask(request, forget_now, store, call_id, bucket)
+    await ask(request, forget_now, store, call_id, bucket, request[GRANT].tenant)
     return web.Response(status=204)
 
 

@@ -15,7 +15,7 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
@@ -125,6 +125,21 @@ SCOPES_OF: Mapping[Role, frozenset[Scope]] = {
     Role.REALTIME: frozenset(SCOPES),
 }
 """The scopes of which one is required; of other roles, "call"."""
+
+OF_TENANTS = frozenset(
+    (
+        *("/calls", "/calls/events", "/calls/numbers", "/calls/forget", "/tokens"),
+        *("/calls/{call}", "/calls/{call}/events", "/calls/{call}/record"),
+        *("/calls/{call}/timeline", "/calls/{call}/export", "/calls/{call}/scenario"),
+        *("/calls/{call}/recording", "/calls/{call}/agent"),
+        *("/calls/{call}/members", "/calls/{call}/members/{member}"),
+        *("/campaigns", "/campaigns/{campaign}", "/campaigns/{campaign}/recipients"),
+        *("/campaigns/{campaign}/report.csv", "/voicemails", "/voicemails/{call}"),
+        *("/trunks", "/agents", "/queues", "/queues/{name}", "/queues/{name}/members"),
+    )
+)
+"""The operator's routes that the keys of tenants reach too, each for what is the tenant's own. Any
+other, a new one too, is refused to them."""
 
 SAFE = ("GET", "HEAD")
 """Methods that change nothing."""
@@ -263,6 +278,28 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantKeys:
+    """The keys of one of several customers."""
+
+    tenant: str
+    key: str = field(default="", repr=False)
+    reader_key: str = field(default="", repr=False)
+
+    @property
+    def by_role(self) -> Sequence[tuple[Literal["admin", "reader"], str]]:
+        return ("admin", self.key), ("reader", self.reader_key)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """Who has a key of the operator's kind: of the server, or of one of its tenants."""
+
+    role: Literal["admin", "reader"]
+    tenant: str = ""
+    """Whose calls and so on the key is for; "" for everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """An admitted request: the name of its key ("" without one), and the agent it is restricted to
     ("" for any)."""
@@ -279,6 +316,8 @@ class Grant:
     """The extension whose desk asks."""
     expires_at: int = 0
     """When that desk's session ends, wall-clock time in s."""
+    tenant: str = ""
+    """Whose calls and so on the operator's routes are restricted to; "" for everybody's."""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -302,6 +341,7 @@ class AccessPolicy:
     """The passwords of the extensions, by number, with which desks are signed in to."""
     reader_key: str = field(default="", repr=False)
     """Key of those who may look at calls, but neither listen to them nor change anything."""
+    tenants: tuple[TenantKeys, ...] = ()
     admin_listen: str = ""
     """Separate address of the operator's routes, if any."""
     metrics: Role = Role.PUBLIC
@@ -333,16 +373,23 @@ class AccessPolicy:
         role = ROUTES[name] if name or path in ("", "/") else otherwise
         return self.metrics if role is Role.METRICS else role
 
-    def admit(self, role: Role, head: Head, now: float, *, admin: bool = False) -> Grant:
+    def admit(
+        self, role: Role, head: Head, now: float, *, admin: bool = False, path: str = ""
+    ) -> Grant:
         """Admits a request or raises Refusal. `now` is wall-clock time in s; `admin` means that the
-        request came to `admin_listen`."""
+        request came to `admin_listen`; `path` is the route's, such as "/calls/{call}"."""
         if role is Role.PROBE:
             return Grant()
         if role is not Role.PUBLIC:
             self._check_origin(role, head)
         if role in (Role.OPERATOR, Role.RECORDS):
             reads = role is Role.RECORDS and head.method in SAFE
-            return self._admit_operator(head, admin, now, reads=reads)
+            self._check_door(admin)
+            grant = self._admit_operator(head, now, reads=reads)
+            if grant.tenant and path not in OF_TENANTS:
+                words = "this route is the operator's alone: a tenant's key does not reach it"
+                raise Refusal(403, words, "insufficient_scope")
+            return grant
         if role is Role.CONTROL:
             return self._admit_control(head)
         if role is Role.DESK:
@@ -402,14 +449,16 @@ class AccessPolicy:
 
     # --- the parts of it ---
 
-    def _admit_operator(self, head: Head, admin: bool, now: float, *, reads: bool) -> Grant:
+    def _check_door(self, admin: bool) -> None:
         if self.admin_listen and not admin:
             raise Refusal(403, f"the operator's routes are at {self.admin_listen} ([server])")
+
+    def _admit_operator(self, head: Head, now: float, *, reads: bool) -> Grant:
         if self.admin_key:
-            who = self.key_holder(head, now)
-            if who == "admin" or (reads and who == "reader"):
-                return Grant(who)
-            if who == "reader":
+            holder = self.key_holder(head, now)
+            if holder is not None and (reads or holder.role == "admin"):
+                return Grant(holder.role, tenant=holder.tenant)
+            if holder is not None:
                 words = "the reader's key only shows calls: this needs the operator's"
                 raise Refusal(403, words, "insufficient_scope")
             readers = (
@@ -428,16 +477,17 @@ class AccessPolicy:
             )
         return Grant()
 
-    def key_holder(self, head: Head, now: float) -> str:
-        """Returns whose key, or session of the console, a request has: "admin", "reader" or "". A
+    def key_holder(self, head: Head, now: float) -> KeyHolder | None:
+        """Returns whose key, or session of the console, a request has; None for nobody's. A
         session changes something only from a page of ours, as its Origin says."""
         given, cookie = head.key, cookie_in(head.headers)
         if head.method not in SAFE and not head.origin:
             cookie = ""
-        for name, key in (("admin", self.admin_key), ("reader", self.reader_key)):
-            if key and (_same(given, key) or (cookie and is_session_of(key, cookie, now))):
-                return name
-        return ""
+        for keys in (TenantKeys("", self.admin_key, self.reader_key), *self.tenants):
+            for role, key in keys.by_role:
+                if key and (_same(given, key) or (cookie and is_session_of(key, cookie, now))):
+                    return KeyHolder(role, keys.tenant)
+        return None
 
     def desk_of(self, head: Head, now: float) -> tuple[str, int]:
         """Returns the extension whose desk has signed in, and when its session ends; "" and 0 for

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,8 @@ PEER_HEADER = "X-Offhook-Peer"
 """Header in which a sibling forwards the peer's address."""
 OPERATOR_HEADER = "X-Offhook-Operator"
 """Header in which a sibling forwards whether the request could use the operator's routes."""
+TENANT_HEADER = "X-Offhook-Tenant"
+"""Header in which a sibling forwards for which tenant the request was admitted."""
 FORWARDED_FOR = "X-Forwarded-For"
 """Header in which proxies append the address that they forward for."""
 CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -76,17 +79,26 @@ def role_of(request: web.Request) -> Role:
 def admit(request: web.Request) -> Grant:
     """Admits the request and stores the grant as `request[GRANT]`. Raises Refusal."""
     policy, head, role = request.app[ACCESS](), head_of(request), role_of(request)
-    door = request.app[DOOR]
+    door, resource = request.app[DOOR], request.match_info.route.resource
     if door == "siblings" and not head.peer:  # an adopted connection has its peer
         grant = policy.grant(role, head, time.time(), keyed=False)
+        grant = replace(grant, tenant=head.headers.get(TENANT_HEADER, ""))
     else:
-        grant = policy.admit(role, head, time.time(), admin=door == "admin")
+        path = resource.canonical if resource is not None else ""
+        grant = policy.admit(role, head, time.time(), admin=door == "admin", path=path)
     request[GRANT] = grant
     return grant
 
 
+def forwarded(request: web.Request) -> dict[str, str]:
+    """Returns the headers by which a sibling knows as what a request was admitted."""
+    grant = request.get(GRANT)
+    operator = {OPERATOR_HEADER: "yes" if is_operator(request) else "no"}
+    return operator | ({TENANT_HEADER: grant.tenant} if grant is not None and grant.tenant else {})
+
+
 def is_operator(request: web.Request) -> bool:
-    """Returns whether the request could use the operator's routes."""
+    """Returns whether the request could use all of the operator's routes."""
     if request.app[DOOR] == "siblings" and not request.remote:
         return request.headers.get(OPERATOR_HEADER) == "yes"
     try:

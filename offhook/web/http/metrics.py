@@ -45,6 +45,8 @@ REFUSALS = (
     "draining",
     "loading",
     "full",
+    "tenant",
+    "foreign",
     "connecting",
     "share",
     "late",

@@ -24,6 +24,7 @@ from offhook.web.records.tables import (
     deliveries,
     events,
     looks,
+    of_tenant,
     voicemails,
 )
 
@@ -65,16 +66,18 @@ class Deletion:
         self._kind, self._engine, self._begin = kind, engine, begin
         self._ledger = ledger
 
-    def forget(self, number_or_id: str, now: float) -> Forgotten:
+    def forget(self, number_or_id: str, now: float, tenant: str = "") -> Forgotten:
         """Deletes what was said and who it was in the calls of a number, or in one call: words,
-        numbers, names, variables. The rows stay, so that calls can be counted. The caller deletes
-        the recordings, and calls `erase` afterwards."""
+        numbers, names, variables; only in those of a tenant, if there is one. The rows stay, so
+        that calls can be counted. The caller deletes the recordings, and calls `erase`
+        afterwards."""
         is_it = calls.c.id == number_or_id
         if keys := digits_keys(number_or_id):
             is_it = sa.or_(is_it, calls.c.caller_key.in_(keys), calls.c.called_key.in_(keys))
-        forgotten = self._blank(sa.and_(is_it, calls.c.state == "ended"), now)
+        ended = sa.and_(is_it, calls.c.state == "ended", *of_tenant(calls, tenant))
+        forgotten = self._blank(ended, now)
         with self._begin() as connection:
-            recipients = forget_recipient(connection, number_or_id)
+            recipients = forget_recipient(connection, number_or_id, tenant)
         return replace(forgotten, recipients=recipients)
 
     def expire_words(self, before: float, now: float) -> Forgotten:
@@ -125,12 +128,12 @@ class Deletion:
             raise StoreError(f"what was deleted cannot be erased yet: {error.orig}") from error
 
     def forget_for_good(
-        self, number_or_id: str, now: float, bucket: Remover | None
+        self, number_or_id: str, now: float, bucket: Remover | None, tenant: str = ""
     ) -> tuple[Forgotten, list[str], int]:
         """Does all of it: `forget`, the recordings, `erase`. Returns what that was, which files
         could not be deleted, and how many recordings are in buckets until these can be reached.
         `bucket` is None without one."""
-        forgotten = self.forget(number_or_id, now)
+        forgotten = self.forget(number_or_id, now, tenant)
         faults = delete_files(forgotten.recordings)
         if forgotten.calls or forgotten.recipients:
             self.erase()

@@ -87,6 +87,8 @@ class TrunkTurned:
     up: bool
     reason: str
     """Why it is down; "" if it is up."""
+    tenant: str = ""
+    """Whose trunk it is."""
 
 
 Entry = Began | Happened | Over | Recorded | RecordingReady | TrunkTurned

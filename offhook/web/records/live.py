@@ -13,7 +13,7 @@ from offhook.web.records.campaigns.rows import under_way
 from offhook.web.records.listing import listed
 from offhook.web.records.live_look import FOLLOWED, AgentSums, Followed, LiveLook
 from offhook.web.records.search import LISTED
-from offhook.web.records.tables import call_agents, calls, events
+from offhook.web.records.tables import call_agents, calls, events, of_tenant
 
 Id = TypeVar("Id")
 
@@ -36,10 +36,13 @@ class LiveReader:
         """`begin` opens a transaction."""
         self._begin = begin
 
-    def look(self, known: Mapping[str, int], campaigns: Collection[str] = ()) -> LiveLook:
-        """Returns what has happened. `known` are the calls of the look before, each with the
-        position of its last event, -1 for none; `campaigns` those that were under way."""
-        is_live = calls.c.state == "live"
+    def look(
+        self, known: Mapping[str, int], campaigns: Collection[str] = (), tenant: str = ""
+    ) -> LiveLook:
+        """Returns what has happened in the calls of a tenant, "" for all. `known` are the calls of
+        the look before, each with the position of its last event, -1 for none; `campaigns` those
+        that were under way."""
+        is_live = sa.and_(calls.c.state == "live", *of_tenant(calls, tenant))
         with self._begin() as connection:
             found = sa.select(*LISTED).where(is_live).order_by(calls.c.started.desc())
             rows = connection.execute(found.limit(MAX_CALLS)).mappings().all()
@@ -52,7 +55,7 @@ class LiveReader:
             new = [row["id"] for row in rows if row["id"] not in known]
             happened = [*_last_of(connection, new), *_since(connection, known)]
             over = _ended(connection, gone)
-            progress = under_way(connection, campaigns, MAX_CAMPAIGNS)
+            progress = under_way(connection, campaigns, MAX_CAMPAIGNS, tenant)
         return LiveLook([listed(row) for row in rows], number, happened, over, progress)
 
     def agents(self, start: float) -> dict[str, AgentSums]:

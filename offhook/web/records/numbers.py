@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from offhook.web.records.analyses import VERDICTS
-from offhook.web.records.tables import calls
+from offhook.web.records.tables import calls, of_tenant
 
 MOST = 20
 """Agents, trunks and reasons that are told, those with the most calls first."""
@@ -29,9 +29,12 @@ _SUMS: dict[str, sa.ColumnElement[Any]] = {
 }
 
 
-def numbers(connection: sa.Connection, start: float, end: float) -> dict[str, Any]:
-    """Returns what the calls that began in a time add up to, seconds since 1970."""
-    within = sa.and_(calls.c.started >= start, calls.c.started < end)
+def numbers(
+    connection: sa.Connection, start: float, end: float, tenant: str = ""
+) -> dict[str, Any]:
+    """Returns what the calls that began in a time add up to, seconds since 1970; of one tenant, or
+    "" for all."""
+    within = sa.and_(calls.c.started >= start, calls.c.started < end, *of_tenant(calls, tenant))
     bucket_s = HOUR_S if end - start <= HOURS_UP_TO_S else DAY_S
     bucket = sa.cast(sa.func.floor((calls.c.started - start) / bucket_s), sa.Integer)
     return {

@@ -72,13 +72,14 @@ class Outbox:
         data["reason"] = turned.reason
         about = storable(f"trunk:{turned.trunk}@{server}")
         event: EventType = "trunk.registered" if turned.up else "trunk.failed"
-        self._add(connection, about, event, data, now, str(turned.at))
+        self._add(connection, about, event, data, now, str(turned.at), turned.tenant)
 
     def add_campaign(
         self, connection: sa.Connection, campaign: str, shown: dict[str, Any], now: float
     ) -> None:
         """Has a campaign told that is over, with what became of its recipients."""
-        self._add(connection, f"campaign:{campaign}", "campaign.completed", shown, now)
+        about = f"campaign:{campaign}"
+        self._add(connection, about, "campaign.completed", shown, now, tenant=shown["tenant"])
 
     def _add(
         self,
@@ -88,12 +89,18 @@ class Outbox:
         data: dict[str, Any],
         now: float,
         once: str = "",
+        tenant: str | None = None,
     ) -> None:
         """`once` tells an event from others of its kind, if nothing in the store says whether it
-        was added before: its webhook has the same id then, by which receivers know it."""
+        was added before: its webhook has the same id then, by which receivers know it. `tenant` is
+        whose it is; None: whose the call is that it is about."""
         mailbox = data.get("mailbox", "")
         found = wanting(self.receivers, event)
         wanted = [receiver for receiver in found if receiver.mailbox in ("", mailbox)]
+        if tenant is None and any(receiver.tenant for receiver in wanted):
+            its = sa.select(calls.c.tenant).where(calls.c.id == about)
+            tenant = connection.execute(its).scalar()
+        wanted = [receiver for receiver in wanted if receiver.tenant in ("", tenant)]
         if not wanted:
             return
         body = body_of(event, data, now)

@@ -50,6 +50,7 @@ class Search:
     """Digits of the caller's or the called number, with or without their prefixes."""
     agent: str = ""
     trunk: str = ""
+    tenant: str = ""
     edge: str = ""
     state: str = ""
     reason: str = ""
@@ -168,7 +169,7 @@ class Search:
                     )
                 )
             )
-        equal = {"trunk": self.trunk, "edge": self.edge, "state": self.state}
+        equal = {"tenant": self.tenant, "trunk": self.trunk, "edge": self.edge, "state": self.state}
         wanted += [calls.c[name] == value for name, value in equal.items() if value]
         if self.reason:
             begins = calls.c.end_reason.startswith(self.reason, autoescape=True)

@@ -49,6 +49,7 @@ from offhook.web.records.tables import (
     call_agents,
     calls,
     events,
+    is_done,
     looks,
     servers,
     versions,
@@ -131,7 +132,8 @@ class CallStore:
                 found = connection.execute(sa.select(sa.func.max(versions.c.version))).scalar()
             for version in range((found or VERSION) + 1, VERSION + 1):
                 for statement in MIGRATIONS[version]:
-                    connection.exec_driver_sql(statement)
+                    if not is_done(connection, statement):
+                        connection.exec_driver_sql(statement)
             if found != VERSION:
                 connection.execute(versions.delete())
                 connection.execute(versions.insert(), {"version": VERSION})
@@ -230,6 +232,7 @@ class CallStore:
                 name: storable(info[name]) for name in ("edge", "direction", "caller_name", "trunk")
             },
             **_parties(info["caller"], info["called"]),
+            "tenant": info.get("tenant", ""),  # servers of before had none
             "details": as_json({name: value for name, value in extra.items() if value}),
         }
         # A call that continues here began elsewhere.
@@ -281,6 +284,7 @@ class CallStore:
             **{name: getattr(record, name) for name in ("input_tokens", "output_tokens", "cost")},
             "mos": record.mos,
             "agent": record.agent,
+            "tenant": record.tenant,
         }
         self._upsert(connection, row, *(() if record.agent else ("agent",)))
         self._update(connection, record.call_id, {}, {"record": _beyond_columns(record)})
@@ -399,10 +403,11 @@ class CallStore:
         with self._begin() as connection:
             return _timeline(connection, call)
 
-    def numbers(self, start: float, end: float) -> dict[str, Any]:
-        """Returns what the calls that began in a time add up to, by time, agent and so on."""
+    def numbers(self, start: float, end: float, tenant: str = "") -> dict[str, Any]:
+        """Returns what the calls that began in a time, those of a tenant or "" all, add up to, by
+        time, agent and so on."""
         with self._begin() as connection:
-            return numbers(connection, start, end)
+            return numbers(connection, start, end, tenant)
 
     def export(self, search: Search) -> Iterator[dict[str, Any]]:
         """Yields all calls of a search with their events, the last first. Raises SearchError."""

@@ -3,11 +3,13 @@
 The tables are the same in every database; the index of words is the database's own (`stores`).
 """
 
+import re
+
 import sqlalchemy as sa
 
 METADATA = sa.MetaData()
 
-VERSION = 3
+VERSION = 4
 """Of the tables below. A store of an older one is brought up to date by `MIGRATIONS`, and one of a
 newer one is refused."""
 
@@ -52,6 +54,7 @@ calls = sa.Table(
     sa.Column("forgotten", sa.Double),
     sa.Column("outcome", sa.Text, nullable=False, default="", server_default=""),
     sa.Column("analysis_cost", sa.Double),
+    sa.Column("tenant", sa.Text, nullable=False, default="", server_default=""),
     # Of what is rare, a search reads many entries of the index instead of many rows.
     sa.Index("calls_started", "started", "latency_max_ms", "failures"),
     sa.Index("calls_state", "state", "started"),
@@ -62,13 +65,15 @@ calls = sa.Table(
     sa.Index("calls_end", "end", "started"),
     sa.Index("calls_outcome", "outcome", "started"),
     sa.Index("calls_recording", "recording"),
+    sa.Index("calls_tenant", "tenant", "started"),
 )
 """A row a call. Times are seconds since 1970. `caller_key` and `called_key` are the digits of a
 number from the last to the first, so that a number is found with and without its prefixes. `end` is
 the label that metrics have for why the call ended. `details` is JSON: what nobody searches for.
 `recording` is where its sound lies: a path, or s3://BUCKET/KEY. `outcome` is what an analysis has
 found, one of `analyses.OUTCOMES`, empty without one; it and
-`analysis_cost` stay when words are deleted, as the other numbers do."""
+`analysis_cost` stay when words are deleted, as the other numbers do. `tenant` is whose call it was,
+where several customers share the server."""
 
 call_agents = sa.Table(
     "call_agents",
@@ -210,7 +215,9 @@ campaigns = sa.Table(
     sa.Column("next_at", sa.Double, nullable=False),
     sa.Column("settings", sa.Text, nullable=False),
     sa.Column("columns", sa.Text, nullable=False, default="[]"),
+    sa.Column("tenant", sa.Text, nullable=False, default="", server_default=""),
     sa.Index("campaigns_state", "state", "next_at"),
+    sa.Index("campaigns_tenant", "tenant", "created"),
 )
 """Campaigns of outgoing calls. `next_at` is the earliest time of the next call, as `per_second` has
 it; `settings` is JSON as it was asked for, and `columns` lists the names of variables. `ended` is
@@ -255,13 +262,34 @@ do_not_call = sa.Table(
 )
 """Numbers that no campaign calls."""
 
+
+def of_tenant(table: sa.Table, tenant: str) -> list[sa.ColumnElement[bool]]:
+    """Returns the conditions of what is a tenant's; "" has none."""
+    return [table.c.tenant == tenant] if tenant else []
+
+
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: (
         "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE calls ADD COLUMN analysis_cost DOUBLE PRECISION",
-        "CREATE INDEX calls_outcome ON calls (outcome, started)",
+        "CREATE INDEX IF NOT EXISTS calls_outcome ON calls (outcome, started)",
     ),
-    3: ("CREATE INDEX calls_recording ON calls (recording)",),
+    3: ("CREATE INDEX IF NOT EXISTS calls_recording ON calls (recording)",),
+    4: (
+        "ALTER TABLE calls ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX IF NOT EXISTS calls_tenant ON calls (tenant, started)",
+        "ALTER TABLE campaigns ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX IF NOT EXISTS campaigns_tenant ON campaigns (tenant, created)",
+    ),
 }
 """Statements that bring a store from the version before up to each one; tables that are new are
 made anyway."""
+ADDS = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (\w+)")
+
+
+def is_done(connection: sa.Connection, statement: str) -> bool:
+    """Returns whether the column that a migration adds is there: the table is new, or another
+    process was interrupted, as SQLite keeps each statement that changes tables."""
+    adds = ADDS.match(statement)
+    columns = sa.inspect(connection).get_columns(adds[1]) if adds is not None else []
+    return adds is not None and any(column["name"] == adds[2] for column in columns)

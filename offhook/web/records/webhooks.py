@@ -62,6 +62,8 @@ class Receiver:
     """Whose messages these are, of a person who gets them by mail; "" for all."""
     delay_s: float = 0.0
     """Time in s from what happens to the first attempt."""
+    tenant: str = ""
+    """Whose events these are; "" for all."""
 
 
 @dataclass(frozen=True)

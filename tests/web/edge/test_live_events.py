@@ -165,7 +165,7 @@ async def test_a_store_that_fails_is_said_and_all_is_there_again(
     target.add(begun("call"))
     await until(lambda: kept.ready and kept.behind == 0)
 
-    def fails(known: Any, campaigns: Any) -> None:
+    def fails(*known: Any) -> None:
         raise StoreError("the database is away")
 
     async with listening(target.url) as screen:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from offhook.web.campaigns.recipients import recipient
 from offhook.web.records.errors import StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
@@ -50,6 +51,7 @@ def check(store: CallStore) -> None:
     call = store.show("old")
     assert call is not None
     assert (call["outcome"], call["analysis_cost"], call["turns"]) == ("", None, 1)
+    assert (call["tenant"], store.campaigns.listed()) == ("", [])
     assert call["variables"] == {"order": 7}
     assert "analysis" not in call
     store.write(call_of("new", "my card is lost"), HERE, NOON)
@@ -93,13 +95,32 @@ def test_servers_that_start_together_bring_it_up_to_date_once(url: str) -> None:
         store.close()
 
 
+def test_calls_and_campaigns_of_before_there_were_tenants_are_nobodys(url: str) -> None:
+    store = CallStore(url)
+    store.prepare()
+    store.write(call_of("old", "hello"), HERE, NOON)
+    store.campaigns.add("spring", {}, [recipient("+49171")], NOON)
+    with store._begin() as connection:
+        for table in ("calls", "campaigns"):
+            connection.exec_driver_sql(f"DROP INDEX {table}_tenant")
+            connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN tenant")
+        connection.exec_driver_sql("UPDATE offhook_version SET version = 3")
+    store.prepare()
+    assert store.campaigns.tenant_of("spring") == ""
+    store.write(call_of("new", "hello", tenant="acme"), HERE, NOON)
+    for tenant, found in (("acme", ["new"]), ("", ["new", "old"])):
+        kept = store.find(Search(tenant=tenant))[0]
+        assert sorted(call["call_id"] for call in kept) == found
+    store.close()
+
+
 def test_an_old_store_has_the_indexes_of_a_new_one(url: str, tmp_path: Path) -> None:
     old_store(url)
     store = CallStore(url)
     store.prepare()
     fresh = CallStore(f"sqlite:///{tmp_path}/fresh.db")
     fresh.prepare()
-    for table in ("calls", "analyses", "analysis_criteria"):
+    for table in ("calls", "analyses", "analysis_criteria", "campaigns"):
         found = [
             {index["name"] for index in sa.inspect(one._engine).get_indexes(table)}
             for one in (store, fresh)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from offhook.web.campaigns.recipients import recipient
 from offhook.web.records.entries import Happened, Recorded, RecordingReady, TrunkTurned
 from offhook.web.records.leases import GIVE_UP_S
 from offhook.web.records.outbox import Outbox
@@ -249,4 +250,30 @@ def test_what_is_read_twice_from_a_spool_has_one_id(url: str) -> None:
     rows = [row for row in _rows(store) if row["event"] != "call.started"]
     assert len(rows) == 4
     assert len({row["id"] for row in rows}) == 2
+    store.close()
+
+
+def test_a_receiver_of_a_tenant_is_told_of_what_is_the_tenants(url: str) -> None:
+    events = frozenset({"call.started", "turn.caller", "trunk.failed", "campaign.completed"})
+    receivers = [
+        Receiver(f"https://{tenant or 'all'}.example", ("s" * 16,), events, tenant=tenant)
+        for tenant in ("acme", "beta", "")
+    ]
+    store = CallStore(url, receivers)
+    store.prepare()
+    for tenant in ("acme", ""):
+        store.write(call_of(f"call-{tenant}", "hello", tenant=tenant), HERE, NOON)
+        store.write([TrunkTurned(f"line-{tenant}", NOON, False, "no answer", tenant)], HERE, NOON)
+        store.campaigns.add(f"{tenant}.spring", {}, [recipient("+49171")], NOON, tenant=tenant)
+        store.campaigns.act(f"{tenant}.spring", "cancel", NOON)
+    told = {
+        receiver.tenant: [
+            data.get("call_id") or data.get("trunk") or data.get("campaign_id")
+            for _, data in taken(store.outbox, receiver.url)
+        ]
+        for receiver in receivers
+    }
+    assert told["beta"] == []
+    assert sorted(map(str, told["acme"])) == ["acme.spring", "call-acme", "call-acme", "line-acme"]
+    assert len(told[""]) == 8
     store.close()

@@ -107,6 +107,7 @@ class ExtensionCalls:
             caller_name=name,
             called=number,
             trunk=trunk.name,
+            tenant=info.tenant,
         )
         return self._calls.new(trunk, about, of_caller=first.call_id)
 

@@ -18,6 +18,7 @@ from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.sdp import check_offer
 from offhook.signaling.smallwebrtc import Candidates, Offer
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.builder.drafts import Draft
 from offhook.web.edge.calls.live_call_io import Direct, LiveCall
@@ -42,6 +43,7 @@ class Host(Protocol):
     metrics: Metrics
     resumption: Resumption | None
     agents: CallAgents
+    admission: CallAdmission
     calls: dict[str, LiveCall]
 
     @property
@@ -132,6 +134,7 @@ class BrowserCalls:
             known.close(End.RECONNECTED)
             claim: Claim | None = Claim(holders, time.monotonic())
         else:
+            host.admission.tenants.check_agent(agent)
             claim = host.admit(holders)
         leg = self.leg(PeerLeg)
         leg.claim, leg.is_operators = claim, is_operators

@@ -21,6 +21,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.people.tenants import owner
 from offhook.web.config.server import Recording as RecordingSettings
 from offhook.web.edge.placing.requests import EndedCall
 from offhook.web.http.metrics import Metrics
@@ -156,11 +157,13 @@ class CallRecords:
         metrics = self._metrics.recordings
         Uploader(store, self.bucket, config.recording.directory, metrics).start(queues)
 
-    async def _look(self, known: Mapping[str, int], campaigns: Collection[str]) -> "LiveLook":
-        """Looks for calls in progress, and campaigns. Raises StoreError."""
+    async def _look(
+        self, known: Mapping[str, int], campaigns: Collection[str], tenant: str
+    ) -> "LiveLook":
+        """Looks for calls in progress, and campaigns, of a tenant or "" all. Raises StoreError."""
         assert self.kept is not None
         async with self.looking:
-            return await asyncio.to_thread(self.kept.store.live.look, known, campaigns)
+            return await asyncio.to_thread(self.kept.store.live.look, known, campaigns, tenant)
 
     async def stop_queues(self) -> None:
         """Ends the work on what waits in the store: webhooks, analyses, calls of campaigns.
@@ -212,7 +215,8 @@ class CallRecords:
         if self.kept is not None:
             is_up = trunk.state == "up"
             reason = "" if is_up else trunk.detail
-            self.kept.add(TrunkTurned(trunk.trunk, time.time(), is_up, reason))
+            its = owner(self._config().tenants, "trunks", trunk.trunk)
+            self.kept.add(TrunkTurned(trunk.trunk, time.time(), is_up, reason, its))
 
     def kept_call(self, leg: Leg, sound: KeptSound | None) -> KeptCall | None:
         """Returns what takes the events of a call; None if calls are not kept."""

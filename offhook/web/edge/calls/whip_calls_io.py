@@ -21,6 +21,7 @@ from offhook.signaling.whip.offer import Protocol as WhipProtocol
 from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.session import Session, SessionTable
 from offhook.web.config.config import Config
+from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.calls.browser_calls_io import BrowserCalls
 from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.http.shares import Holders, ShareExceeded
@@ -36,6 +37,8 @@ class Host(Protocol):
 
     @property
     def config(self) -> Config: ...
+
+    admission: CallAdmission
 
     def admit(self, holders: Holders | None = None) -> Claim | None:
         """Raises Busy if those for whom it is counted may not begin another call. Returns
@@ -79,7 +82,7 @@ class WhipCalls:
         descriptions.check_offer(sdp)
         leg: PeerLeg
         if protocol is WhipProtocol.WHIP:
-            leg = self._new_publisher(room, holders)
+            leg = self._new_publisher(room, holders, agent)
             leg.info = replace(leg.info, variables=variables)
         else:
             leg = self._new_player(room, holders)
@@ -101,10 +104,11 @@ class WhipCalls:
             raise
         return session, ipv4_first(answer)
 
-    def _new_publisher(self, room: str, holders: Holders) -> PublisherLeg:
+    def _new_publisher(self, room: str, holders: Holders, agent: str) -> PublisherLeg:
         """Raises WhipRefusal if the room has a publisher, and Busy."""
         if self._publisher(room) is not None:
             raise WhipRefusal(409, "this room has a publisher", RETRY_AFTER_S)
+        self._host.admission.tenants.check_agent(agent)
         claim = self._host.admit(holders)
         leg = self._host.browsers.leg(PublisherLeg)
         leg.claim = claim

@@ -23,15 +23,17 @@ from offhook.web.edge.campaigns.requests import (
 )
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.history_io import ask, store_of
-from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.edge.placing.requests import DialRequestError, outbound_routes
 from offhook.web.edge.refusals import NoPhones
-from offhook.web.http.access_io import peer_of
+from offhook.web.edge.tenants.asked import check_placed, tenant_placed
+from offhook.web.http.access_io import GRANT, peer_of
 
 
 async def listed(request: web.Request) -> web.Response:
     """GET /campaigns: the last ones with their progress, the last first."""
-    return web.json_response({"campaigns": await ask(request, store_of(request).campaigns.listed)})
+    found = await ask(request, store_of(request).campaigns.listed, wanted_tenant(request))
+    return web.json_response({"campaigns": found})
 
 
 async def begun(request: web.Request) -> web.Response:
@@ -40,9 +42,13 @@ async def begun(request: web.Request) -> web.Response:
     named = {name: query.getall(name) for name in query}
     body = await _body(request)
     asked, recipients = await asyncio.to_thread(parse_campaign, request.content_type, body, named)
-    check_route(request.app[EDGE], asked)
+    edge, tenant = request.app[EDGE], request[GRANT].tenant
+    check_placed(edge.config, tenant, asked)
+    check_route(edge, asked)
     campaign = asked.id or uuid.uuid4().hex[:12]
-    add = partial(campaigns.add, paused=asked.paused)
+    if tenant:  # no tenant learns of the ids of others, not even by the fault of one that is there
+        campaign = f"{tenant}.{campaign}"
+    add = partial(campaigns.add, paused=asked.paused, tenant=tenant_placed(edge.config, asked))
     added = await ask(request, add, campaign, asked.settings(), recipients, time.time())
     logger.info(
         "campaign {} of {} recipients, asked for by {}", campaign, added["added"], peer_of(request)

@@ -24,6 +24,7 @@ from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.stream import CarrierError, CarrierStream, Message, Started
 from offhook.telephony.carriers.webhook import Reply, WebhookCall
+from offhook.telephony.tenants import NoTenants, Tenants
 from offhook.web.edge.carriers.requests_io import TRIES_PARAMETER, Carrier
 from offhook.web.edge.refusals import Busy
 from offhook.web.edge.resume.resumption_io import Resumption
@@ -89,6 +90,7 @@ class CarrierCalls:
         place it at once."""
         self.away: dict[str, SavedCall] = {}
         """The conversations of callers who were transferred, by the ids of their calls."""
+        self.tenants: Tenants = NoTenants()
         self._by_name, self._tasks, self._host = by_name, tasks, host
 
     def in_progress(self) -> list[CarrierCall]:
@@ -104,9 +106,11 @@ class CarrierCalls:
         there = call is not None and call.carrier == carrier.settings.name
         return call if there else None
 
-    def admit(self, provider: Provider) -> Claim | None:
+    def admit(self, provider: Provider, info: CallInfo, agent: str = "") -> Claim | None:
         """Returns `Leg.claim` of the new call. Raises Busy."""
         settings = provider.settings
+        agent = agent or settings.agent
+        self.tenants.check(self.tenants.named(info, agent), agent)
         calls = [call for call in self.in_progress() if not call.is_away]
         coming = [call.claim for call in calls if call.leg is None]
         # Nobody's where one machine has all its calls from an address that the operator named.
@@ -127,6 +131,7 @@ class CarrierCalls:
     ) -> CarrierCall:
         call_id = call_id or self._host.new_id()
         agent = agent or carrier.settings.agent
+        info = self.tenants.named(info, agent)
         call = CarrierCall(call_id, carrier.provider, carrier.rest, info, agent, self._host.record)
         call.claim = claim
         self.by_id[call.call_id] = call
@@ -181,12 +186,12 @@ class CarrierCalls:
         self, carrier: Carrier, stream: CarrierStream, send: Callable[[Message], None], peer: str
     ) -> CarrierLeg:
         """Begins a call whose provider has connected to a listener."""
-        try:
-            claim, busy = self.admit(carrier.provider), ""
-        except Busy as fault:
-            claim, busy = None, End.REFUSED + f": 503 ({fault})"
         settings = carrier.settings
         info = CallInfo(settings.provider, trunk=settings.name)
+        try:
+            claim, busy = self.admit(carrier.provider, info), ""
+        except Busy as fault:
+            claim, busy = None, End.REFUSED + f": 503 ({fault})"
         call = self.new_call(carrier, info, claim=claim)
         leg = self.open_leg(call, stream, send)
         if busy:
@@ -204,12 +209,12 @@ class CarrierCalls:
         """Returns None if there is a free line for a call that comes back; else the answer that has
         the provider ask `where` again a moment later, or at last end the call."""
         provider = carrier.provider
+        name = provider.settings.name
         try:
-            self.admit(provider)
+            self.admit(provider, CallInfo(provider.name, called=incoming.called, trunk=name))
         except Busy as fault:
             if tries < MAX_RETRIES and provider.continues:
                 return provider.retry(f"{where}?{TRIES_PARAMETER}={tries + 1}")
-            name = provider.settings.name
             logger.warning("{}: {} is refused: {}", name, incoming.caller, fault)
             return provider.hang_up()
         return None
@@ -372,7 +377,6 @@ class CarrierCalls:
             raise DialError(0, f"{settings.provider} calls us; it cannot be asked to call others")
         if not settings.public_url:
             raise DialError(0, f"carrier {name!r} needs its public_url to place calls")
-        self.admit(carrier.provider)
         info = CallInfo(
             settings.provider,
             "outbound",
@@ -381,6 +385,7 @@ class CarrierCalls:
             trunk=name,
             variables=variables or {},
         )
+        self.admit(carrier.provider, info, agent)
         call = self.new_call(carrier, info, agent, call_id=call_id)
         call.answer_status = status or AnswerStatus()
         call.answer_status.mode = call.answer_status.mode or settings.machine_detection

@@ -134,11 +134,6 @@ class Carriers:
     def _answer_new(self, carrier: Carrier, incoming: WebhookCall, base: str) -> Reply:
         """Takes a new call, if there is a free line."""
         settings = carrier.settings
-        try:
-            self.calls.admit(carrier.provider)
-        except Busy as fault:
-            logger.warning("{}: {} is refused: {}", settings.name, incoming.caller, fault)
-            return carrier.provider.refusal()
         info = CallInfo(
             settings.provider,
             caller=incoming.caller,
@@ -146,6 +141,11 @@ class Carriers:
             trunk=settings.name,
             variables=incoming.parameters,
         )
+        try:
+            self.calls.admit(carrier.provider, info)
+        except Busy as fault:
+            logger.warning("{}: {} is refused: {}", settings.name, incoming.caller, fault)
+            return carrier.provider.refusal()
         call = self.calls.new_call(carrier, info)
         self._tasks.spawn(self.calls.await_stream(call), f"stream of {call.call_id}")
         return self.calls.connect(carrier, call, incoming, base)
@@ -222,8 +222,8 @@ class Carriers:
             if call.state == "ended":
                 raise web.HTTPGone(text="the call has ended")
         else:
-            claim = self.calls.admit(provider)  # Busy: 503
             info = CallInfo(provider.name, trunk=provider.settings.name)
+            claim = self.calls.admit(provider, info)  # Busy: 503
             call = self.calls.new_call(carrier, info, claim=claim)
         socket = StreamSocket(provider.protocols, self.connections)
         leg = self.calls.open_leg(call, provider.stream(request.query), socket.send, variables)

@@ -10,7 +10,7 @@ from loguru import logger
 
 from offhook.web.edge.http_io import error
 from offhook.web.edge.page.page_io import OF_PAGE, POLICY, add_page, files_in
-from offhook.web.http.access import Head, is_foreign
+from offhook.web.http.access import Head, KeyHolder, is_foreign
 from offhook.web.http.access_io import ACCESS, head_of, is_operator, peer_of
 from offhook.web.http.session_cookie import COOKIE, SESSION_S, issue_session
 
@@ -22,17 +22,29 @@ OF_CONSOLE = {
 """Headers of the console beside those of every response and its policy."""
 
 
-def _holder(request: web.Request, head: Head) -> str:
-    """Returns whose session a request has: "admin", "reader" or ""."""
-    who = request.app[ACCESS]().key_holder(head, time.time())
-    return "admin" if not who and is_operator(request) else who
+def _holder(request: web.Request, head: Head) -> KeyHolder | None:
+    """Returns whose session a request has; None for nobody's."""
+    holder = request.app[ACCESS]().key_holder(head, time.time())
+    return KeyHolder("admin") if holder is None and is_operator(request) else holder
+
+
+def _shown(holder: KeyHolder | None) -> dict[str, str]:
+    """Returns who that is: "admin", "reader", or "" for nobody; and of which tenant."""
+    return (
+        {"who": "", "tenant": ""}
+        if holder is None
+        else {
+            "who": holder.role,
+            "tenant": holder.tenant,
+        }
+    )
 
 
 async def session(request: web.Request) -> web.Response:
-    """GET /console/session: who asks: "admin", "reader", or "" for nobody; and whether that is by
-    a session, which can be ended."""
-    who = _holder(request, head_of(request))
-    return web.json_response({"who": who, "signed_in": bool(who and request.cookies.get(COOKIE))})
+    """GET /console/session: who asks, and whether that is by a session, which can be ended."""
+    holder = _holder(request, head_of(request))
+    signed_in = holder is not None and COOKIE in request.cookies
+    return web.json_response({**_shown(holder), "signed_in": signed_in})
 
 
 async def sign_in(request: web.Request) -> web.Response:
@@ -45,12 +57,13 @@ async def sign_in(request: web.Request) -> web.Response:
     except (ValueError, KeyError, TypeError):
         return error(400, 'the body is {"key": "…"}')
     keyed = Head("GET", head.peer, {"Authorization": f"Bearer {key}"})
-    who = policy.key_holder(keyed, time.time()) if isinstance(key, str) else ""
-    if not who:
+    holder = policy.key_holder(keyed, time.time()) if isinstance(key, str) else None
+    if holder is None:
         logger.bind(a_minute="sign-in").warning("console: a wrong key from {}", peer_of(request))
-        return error(401, "this is neither the operator's key nor the reader's")
+        return error(401, "this is neither the operator's key nor a reader's")
+    who = f"{holder.tenant} {holder.role}".strip()
     logger.info("console: {} signs in from {}", who, peer_of(request))
-    response = web.json_response({"who": who})
+    response = web.json_response(_shown(holder))
     value = issue_session(key, int(time.time()) + SESSION_S)
     secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
     response.set_cookie(

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from offhook.web.edge.calls_io import EVENT_STREAM, KEEP_ALIVE_S
 from offhook.web.edge.history_io import NOT_KEPT, NoRecords
-from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 from offhook.web.http.connection_io import has_disconnected
 
 if TYPE_CHECKING:  # it takes memory, and a server may keep no calls
@@ -32,6 +32,10 @@ async def events(request: web.Request) -> web.StreamResponse:
     feed = request.app[EDGE].records.live
     if feed is None:
         raise NoRecords(NOT_KEPT)
+    tenant = wanted_tenant(request)
+    if tenant and tenant not in request.app[EDGE].config.tenants:
+        return error(404, f"tenant: there is no [tenants.{tenant}]")
+    feed = feed.of(tenant)
     if feed.is_full:
         words = "all places for live screens are taken: close one, or ask GET /calls?state=live"
         return error(503, words, **{"Retry-After": str(BUSY_S)})

@@ -24,8 +24,9 @@ MAX_WAITING = 500
 """Maximum events that wait for one listener, who reads too slowly; then it is dropped, and has to
 come back for another snapshot."""
 
-Read = Callable[[Mapping[str, int], Collection[str]], Awaitable[LiveLook]]
-"""Looks into the store, given what was seen; see `LiveReader.look`. Raises StoreError."""
+Read = Callable[[Mapping[str, int], Collection[str], str], Awaitable[LiveLook]]
+"""Looks into the store, given what was seen and the tenant; see `LiveReader.look`. Raises
+StoreError."""
 
 
 class Listener:
@@ -67,10 +68,12 @@ class Listener:
 
 
 class LiveFeed:
-    """The listeners of one process, and the task that looks for them."""
+    """The listeners of one process, and the task that looks for them; those of a tenant have a feed
+    of their own."""
 
-    def __init__(self, read: Read) -> None:
-        self._read = read
+    def __init__(self, read: Read, tenant: str = "") -> None:
+        self._read, self._tenant = read, tenant
+        self._of_tenants: dict[str, LiveFeed] = {}
         self._calls: LiveCalls | None = None
         """As seen at the last look; None if there was none, or it has failed."""
         self._fault = ""
@@ -97,8 +100,16 @@ class LiveFeed:
         finally:
             self._listeners.discard(listener)
 
+    def of(self, tenant: str) -> "LiveFeed":
+        """Returns the feed of a tenant, which is one of the configuration; "" for all calls."""
+        if not tenant:
+            return self
+        return self._of_tenants.setdefault(tenant, LiveFeed(self._read, tenant))
+
     async def close(self) -> None:
         """Ends all streams, and looks no more."""
+        for feed in self._of_tenants.values():
+            await feed.close()
         for listener in self._listeners:
             listener.end("the server stops: come back")
         if self._looking is not None:
@@ -116,7 +127,7 @@ class LiveFeed:
     async def _look(self) -> None:
         calls = self._calls or LiveCalls()
         try:
-            changes = calls.update(await self._read(calls.positions, calls.campaigns))
+            changes = calls.update(await self._read(calls.positions, calls.campaigns, self._tenant))
         except StoreError as fault:
             self._fail(str(fault))
             return

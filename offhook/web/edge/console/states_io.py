@@ -8,8 +8,9 @@ from typing import Any
 from aiohttp import web
 
 from offhook.pipeline.conversation.call_io import Call
+from offhook.web.config.people.tenants import Tenant
 from offhook.web.edge.history_io import ask, parameters, store_of
-from offhook.web.edge.http_io import EDGE, Handler, error
+from offhook.web.edge.http_io import EDGE, Handler, error, wanted_tenant
 from offhook.web.records.live_look import AgentSums
 
 States = Sequence[list[dict[str, Any]]]
@@ -20,7 +21,16 @@ async def trunks(request: web.Request) -> web.Response:
     """GET /trunks."""
     from offhook.web.edge.console.trunk_states import trunk_states
 
-    return web.json_response({"trunks": trunk_states(request.app[EDGE])})
+    edge, tenant = request.app[EDGE], wanted_tenant(request)
+    states = trunk_states(edge)
+    if tenant:
+        its = edge.config.tenants.get(tenant, Tenant())
+        states = [
+            each
+            for each in states
+            if each["name"] in (its.trunks if each["kind"] == "sip" else its.carriers)
+        ]
+    return web.json_response({"trunks": states})
 
 
 async def extensions(request: web.Request) -> web.Response:
@@ -62,6 +72,10 @@ async def agents(request: web.Request) -> web.Response:
     states = agent_states(
         edge.config, sums, edge.agents.faults(), edge.agents.probes.gone, edge.agents.tools
     )
+    if tenant := wanted_tenant(request):
+        names = edge.config.tenants.get(tenant, Tenant()).agents
+        its = [each for each in states["agents"] if each["name"] in names]
+        states = {**states, "agents": its, "others": [], "faults": []}
     return web.json_response({**states, "is_bot": edge.bot is not None})
 
 

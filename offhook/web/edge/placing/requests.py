@@ -191,7 +191,8 @@ def operator_access(config: Config) -> str:
     server = config.server
     where = f" at {server.admin_listen}" if server.admin_listen else ""
     if server.admin_key:
-        return f"whoever has the admin_key{where}"
+        own = " and, for what is its own, whoever has a tenant's key"
+        return f"whoever has the admin_key{own if config.tenants else ''}{where}"
     if where:
         return f"whoever reaches{where.removeprefix(' at')}"
     return "this user and root, directly from this machine; others need [server] admin_key"

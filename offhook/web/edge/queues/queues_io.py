@@ -17,6 +17,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import Config
 from offhook.web.config.people.queues import AGENT, PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
+from offhook.web.config.people.tenants import owner
 from offhook.web.config.people.transfers import split_extension
 from offhook.web.edge.queues.phrases import Phrase, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
@@ -308,7 +309,8 @@ class Queues:
                 over.set()
 
         agent = ticket.agent if ticket.agent in config.agents else ""
-        info = CallInfo(direction="outbound")
+        its = owner(config.tenants, "queues", name)
+        info = CallInfo(direction="outbound", tenant=its)
         briefing = Briefing(info, agent, language_of(config, ticket.agent), _nothing)
         person = CalledBack(name, settings, briefing, ticket, report)
         self.transfers.people.ring(person)

@@ -4,25 +4,23 @@ import json
 
 from aiohttp import web
 
-from offhook.web.edge.http_io import EDGE, error
-from offhook.web.edge.queues.queues_io import UnknownQueue
+from offhook.web.config.people.tenants import owner
+from offhook.web.edge.http_io import EDGE, error, wanted_tenant
 
 WANTED = 'the body is {"member": "ADDRESS", "paused": true} or false'
 
 
 async def listed(request: web.Request) -> web.Response:
     """GET /queues."""
-    queues = request.app[EDGE].queues
-    shown = [await queues.shown(name) for name in request.app[EDGE].config.queues]
-    return web.json_response({"queues": shown})
+    edge, tenant = request.app[EDGE], wanted_tenant(request)
+    tenants, names = edge.config.tenants, edge.config.queues
+    its = [name for name in names if not tenant or owner(tenants, "queues", name) == tenant]
+    return web.json_response({"queues": [await edge.queues.shown(name) for name in its]})
 
 
 async def shown(request: web.Request) -> web.Response:
     """GET /queues/{name}."""
-    try:
-        return web.json_response(await request.app[EDGE].queues.shown(request.match_info["name"]))
-    except UnknownQueue as fault:
-        return error(404, fault.args[0])
+    return web.json_response(await request.app[EDGE].queues.shown(request.match_info["name"]))
 
 
 async def members_changed(request: web.Request) -> web.Response:
@@ -38,11 +36,8 @@ async def members_changed(request: web.Request) -> web.Response:
     if not isinstance(body["paused"], bool):
         return error(400, f"paused: is neither true nor false; {WANTED}")
     queues, name = request.app[EDGE].queues, request.match_info["name"]
-    try:
-        await queues.pause(name, body["member"], body["paused"])
-        return web.json_response(await queues.shown(name))
-    except UnknownQueue as fault:
-        return error(404, fault.args[0])
+    await queues.pause(name, body["member"], body["paused"])
+    return web.json_response(await queues.shown(name))
 
 
 def add_routes(router: web.UrlDispatcher) -> None:

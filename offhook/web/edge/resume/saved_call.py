@@ -73,6 +73,7 @@ class _Info(BaseModel):
     headers: dict[str, str]
     variables: dict[str, Any]
     diverted_from: str = ""
+    tenant: str = ""
 
 
 class Handoff(NamedTuple):
@@ -144,6 +145,8 @@ class SavedCall:
         info = as_dict(self.info)
         if not self.info.diverted_from:
             del info["diverted_from"]  # servers of before know no such field
+        if self.info.tenant:
+            info["tenant"] = self.info.tenant
         fixed: dict[str, Any] = {"v": VERSION, "agent": self.agent, "info": info}
         fixed["seconds"] = self.seconds
         if self.handoff is not None:

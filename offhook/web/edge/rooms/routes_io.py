@@ -7,6 +7,7 @@ DELETE  /calls/{call}/members/{member}   have a member leave
 POST    /calls/{call}/agent              say, message, leave, return
 """
 
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -26,7 +27,8 @@ from offhook.web.edge.rooms.requests import (
     parsed,
     role_of,
 )
-from offhook.web.http.access_io import peer_of
+from offhook.web.edge.tenants.asked import check_placed
+from offhook.web.http.access_io import GRANT, peer_of
 
 
 async def listed(request: web.Request) -> web.Response:
@@ -39,14 +41,19 @@ async def joined(request: web.Request) -> web.Response:
     """POST /calls/{call}/members."""
     asked = parsed(MemberRequest, await request.read())
     edge, call = _call(request)
-    answer = await _admit(edge, call, asked, peer_of(request))
+    tenant = request[GRANT].tenant
+    if asked.dial is not None:
+        check_placed(edge.config, tenant, asked.dial)
+    answer = await _admit(edge, call, asked, peer_of(request), tenant)
     headers = {"Location": f"/calls/{call.id}/members/{answer['member']}"}
     return web.json_response(answer, status=201, headers=headers)
 
 
-async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest, browser: str) -> dict[str, Any]:
-    """Lets a member in; `browser` is the address of one. Raises RoomError, and whatever placing or
-    answering a call does."""
+async def _admit(
+    edge: Edge, call: RoomCall, asked: MemberRequest, browser: str, tenant: str
+) -> dict[str, Any]:
+    """Lets a member in; `browser` is the address of one, and `tenant` whose calls may come in, ""
+    for all. Raises RoomError, and whatever placing or answering a call does."""
     role, to = role_of(asked.role)
     edge.rooms.check(call, asked.name, to)
 
@@ -55,7 +62,7 @@ async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest, browser: str)
 
     if asked.call:
         other = edge.calls.get(asked.call)
-        if other is None:
+        if other is None or tenant not in ("", other.leg.info.tenant):
             raise RoomError(f"call: {asked.call!r} is not in progress here")
         taken = seat(other.id, other.leg.info.caller)
         edge.rooms.bring(call, other, taken)
@@ -66,6 +73,7 @@ async def _admit(edge: Edge, call: RoomCall, asked: MemberRequest, browser: str)
         return {"member": taken.name, "call_id": placed.call_id, "state": "connecting"}
     check_offer(asked.sdp)
     leg = edge.browsers.leg(PeerLeg)
+    leg.info = replace(leg.info, tenant=call.leg.info.tenant)
     taken = edge.rooms.expect(leg.call_id, seat(leg.call_id, browser))
     try:
         sdp = await edge.browsers.begin(leg, asked.sdp)

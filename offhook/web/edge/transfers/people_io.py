@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from loguru import logger
@@ -190,6 +190,8 @@ class People:
             person.report(Event.UNREACHED, words or "no phones are configured")
             return
         self._by_call[placed.call_id] = person
+        tenant = person.briefing.caller.tenant or placed.info.tenant
+        placed.info = replace(placed.info, tenant=tenant)
         try:
             if person.is_over:
                 await self._hang_up(placed)

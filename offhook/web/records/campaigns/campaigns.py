@@ -15,7 +15,7 @@ from offhook.web.records.csv_cells import csv_line
 from offhook.web.records.entries import as_json, storable
 from offhook.web.records.outbox import Outbox
 from offhook.web.records.stores.store_kind import StoreKind
-from offhook.web.records.tables import campaign_recipients, campaigns
+from offhook.web.records.tables import campaign_recipients, campaigns, of_tenant
 from offhook.web.records.times import iso
 
 AT_ONCE = 500
@@ -51,11 +51,12 @@ class Campaigns:
         now: float,
         *,
         paused: bool = False,
+        tenant: str = "",
     ) -> dict[str, int]:
-        """Begins a campaign; see `append` for what is returned. `now` is seconds since 1970. Raises
-        CampaignError if there is one of that id."""
+        """Begins a campaign of a tenant, "" for nobody's; see `append` for what is returned. `now`
+        is seconds since 1970. Raises CampaignError if there is one of that id."""
         row: dict[str, Any] = {"id": campaign, "state": "paused" if paused else "running"}
-        row |= {"created": now, "next_at": now, "settings": as_json(settings)}
+        row |= {"created": now, "next_at": now, "settings": as_json(settings), "tenant": tenant}
         insert = self._kind.insert(campaigns).on_conflict_do_nothing()
         with self._begin() as connection:
             if not inserted(connection, insert, [row]):
@@ -93,11 +94,19 @@ class Campaigns:
 
     # --- for people ---
 
-    def listed(self) -> list[dict[str, Any]]:
-        """Returns the last campaigns with their progress, the last first."""
+    def listed(self, tenant: str = "") -> list[dict[str, Any]]:
+        """Returns the last campaigns of a tenant, "" for all, with their progress, the last
+        first."""
+        its = sa.select(campaigns.c.id).where(*of_tenant(campaigns, tenant))
         with self._begin() as connection:
-            last = sa.select(campaigns.c.id).order_by(campaigns.c.created.desc()).limit(SHOWN)
+            last = its.order_by(campaigns.c.created.desc()).limit(SHOWN)
             return shown(connection, connection.scalars(last).all())
+
+    def tenant_of(self, campaign: str) -> str | None:
+        """Returns whose a campaign is, "" for nobody's; None if there is none."""
+        its = sa.select(campaigns.c.tenant).where(campaigns.c.id == campaign)
+        with self._begin() as connection:
+            return connection.execute(its).scalar()
 
     def show(self, campaign: str) -> dict[str, Any]:
         """Returns a campaign with its progress. Raises UnknownCampaign."""

@@ -13,7 +13,7 @@ from offhook.web.campaigns.plan import CampaignPlan, plan_of
 from offhook.web.campaigns.recipients import check_number, number_key
 from offhook.web.campaigns.states import RECIPIENT_STATES, RecipientEvent, before
 from offhook.web.records.outbox import Outbox
-from offhook.web.records.tables import campaign_recipients, campaigns
+from offhook.web.records.tables import campaign_recipients, campaigns, of_tenant
 from offhook.web.records.times import iso
 
 R = campaign_recipients.c
@@ -76,9 +76,13 @@ def shown(connection: sa.Connection, ids: Collection[str]) -> list[dict[str, Any
     return [_described(row, progress[row.id]) for row in rows]
 
 
-def under_way(connection: sa.Connection, known: Collection[str], most: int) -> list[dict[str, Any]]:
-    """Returns the campaigns that have not ended, the last first, and those that are `known`."""
-    open_ = sa.select(campaigns.c.id).where(campaigns.c.ended.is_(None))
+def under_way(
+    connection: sa.Connection, known: Collection[str], most: int, tenant: str = ""
+) -> list[dict[str, Any]]:
+    """Returns the campaigns of a tenant, "" for all, that have not ended, the last first, and those
+    that are `known`."""
+    is_open = sa.and_(campaigns.c.ended.is_(None), *of_tenant(campaigns, tenant))
+    open_ = sa.select(campaigns.c.id).where(is_open)
     ids = connection.scalars(open_.order_by(campaigns.c.created.desc()).limit(most)).all()
     return shown(connection, {*ids, *known}) if ids or known else []
 
@@ -119,6 +123,7 @@ def _described(row: sa.Row[Any], progress: _Progress) -> dict[str, Any]:
     return {
         "campaign_id": row.id,
         "name": settings.pop("name", ""),
+        "tenant": row.tenant,
         "state": row.state,
         "created": iso(row.created),
         "ended": None if row.ended is None else iso(row.ended),
@@ -131,13 +136,16 @@ def _described(row: sa.Row[Any], progress: _Progress) -> dict[str, Any]:
     }
 
 
-def forget_recipient(connection: sa.Connection, number: str) -> int:
-    """Deletes a number and its variables from all campaigns; whoever waits is not called. Returns
-    how many entries it had; 0 for what is no number, as the id of a call."""
+def forget_recipient(connection: sa.Connection, number: str, tenant: str = "") -> int:
+    """Deletes a number and its variables from all campaigns, or those of a tenant; whoever waits is
+    not called. Returns how many entries it had; 0 for what is no number, as the id of a call."""
     try:
-        of_number = R.key == number_key(check_number(number))
+        of_number: sa.ColumnElement[bool] = R.key == number_key(check_number(number))
     except CampaignError:
         return 0
+    if tenant:
+        its = sa.select(campaigns.c.id).where(campaigns.c.tenant == tenant)
+        of_number = sa.and_(of_number, R.campaign.in_(its))
     waiting = campaign_recipients.update().where(of_number, can("cancel"))
     connection.execute(waiting.values(state="cancelled"))
     anonymous = sa.literal("forgotten ").concat(sa.cast(R.number, sa.Text))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from offhook.web.records.listing import listed
 from offhook.web.records.stores.store_kind import StoreKind
-from offhook.web.records.tables import calls, events, looks, voicemails
+from offhook.web.records.tables import calls, events, looks, of_tenant, voicemails
 
 KIND = "voicemail_left"
 """Kind of the event that says that a message was left."""
@@ -36,10 +36,14 @@ class Voicemails:
                 insert = self._kind.insert(voicemails).values(of_call)
                 connection.execute(insert.on_conflict_do_nothing())
 
-    def list(self, mailbox: str = "", *, new: bool = False) -> list[dict[str, Any]]:
+    def list(
+        self, mailbox: str = "", *, new: bool = False, tenant: str = ""
+    ) -> list[dict[str, Any]]:
         """Returns messages, the last first: of one mailbox, or "" of all, and with `new` only those
-        that nobody has heard."""
-        which = [voicemails.c.mailbox == mailbox] if mailbox else []
+        that nobody has heard; left in calls of a tenant, or "" in any."""
+        which = of_tenant(calls, tenant)
+        if mailbox:
+            which.append(voicemails.c.mailbox == mailbox)
         if new:
             which.append(~_heard())
         query = (

@@ -34,11 +34,13 @@ async function show() {
   }
   document.title = `${TITLES[view]} · offhook`;
   try {
-    const { who, signed_in: signedIn } = await session();
+    const { who, tenant, signed_in: signedIn } = await session();
     if (signal.aborted) return;
     if (!who) return askForKey();
     out.hidden = !signedIn;
     document.body.dataset.who = who;
+    document.body.dataset.tenant = tenant;
+    document.querySelector('nav a[href="#/engines"]').hidden = Boolean(tenant); // they are the server's
     await VIEWS[view](main, rest, signal, who);
     if (!signal.aborted) say(TITLES[view]);
   } catch (error) {
@@ -62,9 +64,9 @@ function askForKey() {
   const fault = make("p", { className: "fault", role: "alert" });
   const form = make("form", { className: "sign-in" },
     make("h1", {}, "Sign in"),
-    make("label", { htmlFor: "key" }, "The operator’s key, or the reader’s"), key,
+    make("label", { htmlFor: "key" }, "The operator’s key, or a reader’s"), key,
     make("button", { type: "submit", className: "primary" }, "Sign in"), fault,
-    make("p", { className: "soft" }, "It is admin_key in the section [server] of offhook.toml; reader_key lets somebody look, but not listen."));
+    make("p", { className: "soft" }, "It is admin_key in the section [server] of offhook.toml, or key of one of the [tenants]; reader_key lets somebody look, but not listen."));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {

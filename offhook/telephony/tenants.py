@@ -1,0 +1,26 @@
+"""Whose a call is, where several customers share the server: asked of the edge."""
+
+from typing import Protocol
+
+from offhook.media.leg import CallInfo
+
+
+class Tenants(Protocol):
+    """The customers who share a server."""
+
+    def named(self, info: CallInfo, agent: str | None) -> CallInfo:
+        """Return a call to this agent, None for no agent, with its tenant."""
+
+    def check(self, info: CallInfo, agent: str | None, call_id: str = "") -> None:
+        """Raises an exception whose text says why the call is refused: "tenant" if its tenant has
+        as many lines as it may, apart from this call's, "foreign" if the agent is another's."""
+
+
+class NoTenants:
+    """Of a server that nobody shares."""
+
+    def named(self, info: CallInfo, agent: str | None) -> CallInfo:
+        return info
+
+    def check(self, info: CallInfo, agent: str | None, call_id: str = "") -> None:
+        pass

@@ -1,0 +1,1 @@
+"""Customers who share a server: their lines, and what their keys show."""

@@ -1,0 +1,74 @@
+"""Lines of two customers: whose a call is, and how many each may have."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from offhook.web.edge.reload_io import use
+from tests.support.waiting import until
+from tests.web.edge.tenants.shared_server import shared_server
+
+
+async def test_whose_a_call_is(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server, AsyncExitStack() as calls:
+        for tenant, called in (("acme", "1"), ("beta", "2"), ("", "+4930222017"), ("", "100")):
+            await calls.enter_async_context(server.phoned(tenant, called))
+        by_phone = {call["called"]: call["tenant"] for call in await server.live("operator")}
+        assert by_phone == {"1": "acme", "2": "beta", "+4930222017": "beta", "100": ""}
+        assert {call["called"] for call in await server.live("acme")} == {"1"}
+        assert {call["called"] for call in await server.live("beta")} == {"2", "+4930222017"}
+        status, body = await server.browser("shop")
+        assert status == 200
+        assert [c["call_id"] for c in await server.live("acme") if c["edge"] == "webrtc"] == [
+            body["pc_id"]
+        ]
+        _, metrics = await server.ask("", "GET", "/metrics")
+        assert 'offhook_tenant_lines{tenant="beta"} 2.0' in metrics
+        # The record of a call that is over has it too.
+        await calls.aclose()
+        await until(lambda: len(server.edge.records.ended) == 4)
+        await server.written()
+        _, found = await server.ask("operator", "GET", "/calls?tenant=beta&state=ended")
+        assert {call["called"] for call in found["calls"]} == {"2", "+4930222017"}
+
+
+async def test_an_agent_of_another_tenant_is_not_reached(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server:
+        async with server.phoned("", "+49999") as far:  # nobody's call, beta's agent: it is beta's
+            assert 200 in far.came
+            assert [call["tenant"] for call in await server.live("operator")] == ["beta"]
+        async with server.phoned("beta", "+4930111001") as far:  # routed to acme's
+            assert 403 in far.came
+
+
+async def test_one_tenant_floods_and_the_others_calls_are_all_taken(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server, AsyncExitStack() as calls:
+        flood = [await calls.enter_async_context(server.phoned("acme")) for _ in range(6)]
+        assert [200 in far.came for far in flood] == [True] * 2 + [False] * 4
+        assert all(486 in far.came for far in flood[2:])
+        status, body = await server.browser("shop")
+        assert (status, body["reason"]) == (503, "tenant")
+        status, body = await server.ask(
+            "acme", "POST", "/calls", {"to": "+491", "trunk": "acme-line", "agent": "shop"}
+        )
+        assert (status, body["reason"]) == (503, "tenant")
+        others = [await calls.enter_async_context(server.phoned("beta")) for _ in range(4)]
+        assert all(200 in far.came for far in others)
+        assert (await server.browser("night"))[0] == 200
+        assert (await server.browser("desk"))[0] == 200
+        _, metrics = await server.ask("", "GET", "/metrics")
+        assert 'offhook_calls_refused_total{reason="tenant"} 6.0' in metrics
+
+
+async def test_a_call_stays_whose_it_is_when_the_tenants_are_others(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server, server.phoned("acme", "1"):
+        [call] = await server.live("acme")
+        of_both = server.edge.config.tenants
+        trunks = (*of_both["beta"].trunks, *of_both["acme"].trunks)
+        beta = of_both["beta"].model_copy(update={"trunks": trunks})
+        use(server.edge, server.edge.config.model_copy(update={"tenants": {"beta": beta}}))
+        assert (await server.ask("acme", "GET", "/calls"))[0] == 401
+        assert (await server.ask("beta", "GET", f"/calls/{call['call_id']}"))[0] == 404
+        async with server.phoned("acme", "2"):
+            calls = {call["called"]: call["tenant"] for call in await server.live("operator")}
+            assert calls == {"1": "acme", "2": "beta"}
+            assert [call["called"] for call in await server.live("beta")] == ["2"]
