@@ -91,7 +91,7 @@ export class View {
 
   #dialler() {
     this.#input = make("input", {
-      id: "dial", type: "tel", autocomplete: "off", required: true, pattern: "[0-9A-Za-z+*#.\\-_ ()]+",
+      id: "dial", type: "tel", autocomplete: "off", required: true, pattern: "[0-9A-Za-z+*#._ \\(\\)\\-]+",
       title: "A number: digits, + * #",
     });
     const keys = KEYS.map((key) =>
