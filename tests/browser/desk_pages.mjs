@@ -5,6 +5,7 @@ import { open } from "./browser.mjs";
 /** In the page: the microphone is a tone. */
 function hum(hz) {
   const { mediaDevices } = navigator;
+  if (!mediaDevices) return; // of a page that is left
   const ask = mediaDevices.getUserMedia.bind(mediaDevices);
   mediaDevices.getUserMedia = async (constraints) => {
     for (const track of (await ask(constraints)).getTracks()) track.stop(); // its permission was asked

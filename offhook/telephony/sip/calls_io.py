@@ -8,6 +8,7 @@ from typing import Protocol
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
+from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, Leg
 from offhook.telephony.call_progress_io import Decision
 from offhook.telephony.call_record import CallRecord
@@ -134,6 +135,14 @@ class SipCalls:
         self.by_id.pop(call.call_id, None)
         self.callers.pop(call.call_id, None)
         self.release(call)
+
+    async def finish_when_over(self, call: SipCall) -> None:
+        """Finish a call that was placed here, once its leg is closed."""
+        assert call.leg is not None
+        try:
+            await call.leg.until_closed()
+        finally:
+            await self.finish(call, End.OTHER_END_HUNG_UP)
 
     # --- lines ---
 

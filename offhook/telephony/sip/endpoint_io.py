@@ -86,12 +86,14 @@ class SipEndpoint:
         calls = self._calls = SipCalls(self.stack, host, self.hooks, self)
         tasks, ringbacks = self._tasks, self._ringbacks
         self._outgoing = OutgoingCalls(calls, self.stack, host, self.lookup, tasks, self)
+        self.pairs = Pairs(host.clock)
+        """Calls that are connected with each other here."""
         self._extensions = ExtensionCalls(
-            *(calls, self.stack, self._outgoing, Pairs(host.clock), ringbacks, tasks)
+            *(calls, self.stack, self._outgoing, self.pairs, ringbacks, tasks)
         )
         self._incoming = IncomingCalls(calls, self.stack, host, tasks, self._extensions)
         self.recovered = RecoveredCalls(calls, self.stack, self.lookup, tasks)
-        self._transfers = Transfers(calls, self.stack, self._outgoing, ringbacks, host.clock)
+        self._transfers = Transfers(calls, self.stack, self._outgoing, ringbacks, self.pairs)
         self._follower = ReferFollower(self.stack, self.lookup, self._outgoing.invites)
 
     # --- life ---

@@ -27,8 +27,6 @@ from time import monotonic
 
 from loguru import logger
 
-from offhook.media.bridge_io import Bridge
-from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.media.pcm import Pcm
@@ -43,6 +41,7 @@ from offhook.telephony.sip.dial_plan import (
     own_uri,
     request_uri,
 )
+from offhook.telephony.sip.extensions.pairs_io import Pairs
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
@@ -73,13 +72,13 @@ class Transfers:
         stack: SipStack,
         outgoing: OutgoingCalls,
         ringbacks: Ringbacks,
-        clock: PacketClock,
+        pairs: Pairs,
     ) -> None:
         self._calls = calls
         self._stack = stack
         self._outgoing = outgoing
         self._ringbacks = ringbacks
-        self._clock = clock
+        self._pairs = pairs
         self._bridges = TaskSet()
 
     async def transfer(self, call: SipCall, target: str) -> None:
@@ -244,20 +243,9 @@ class Transfers:
         await self._outgoing.reach(second, target)
 
     def _connect(self, call: SipCall, second: SipCall) -> None:
-        assert call.leg is not None
-        assert second.leg is not None
-        self._clock.add(second.leg)
-        bridge = self._while_both_are_up(call.leg, second)
-        self._bridges.spawn(bridge, f"bridge {call.call_id}")
-
-    async def _while_both_are_up(self, first: Leg, second: SipCall) -> None:
-        assert second.leg is not None
-        try:
-            await Bridge(first, second.leg).until_over()
-        finally:
-            self._clock.remove(second.leg)
-            await first.hang_up(End.OTHER_END_HUNG_UP)
-            await self._calls.finish(second, End.OTHER_END_HUNG_UP)
+        self._bridges.spawn(self._pairs.talk(call, second), f"bridge {call.call_id}")
+        finishing = self._calls.finish_when_over(second)
+        self._bridges.spawn(finishing, f"sip call {second.call_id}")
 
     async def close(self) -> None:
         """End all bridges."""

@@ -56,7 +56,7 @@ class ExtensionCalls:
             return
         self._calls.hooks.on_setup(monotonic() - first.history.began.at)
         logger.info("{}: connected with {}", first.call_id, second.call_id)
-        self._tasks.spawn(self._finish_when_over(second), f"sip call {second.call_id}")
+        self._tasks.spawn(self._calls.finish_when_over(second), f"sip call {second.call_id}")
         self._tasks.spawn(self._pairs.talk(first, second), f"bridge {first.call_id}")
         assert first.leg is not None
         await first.leg.until_closed()
@@ -115,14 +115,6 @@ class ExtensionCalls:
         if where.outside is None:
             return own_uri(where.extension)
         return request_uri(where.number or called, where.outside)
-
-    async def _finish_when_over(self, second: SipCall) -> None:
-        """Finish a call that was made here, once its leg is closed."""
-        assert second.leg is not None
-        try:
-            await second.leg.until_closed()
-        finally:
-            await self._calls.finish(second, End.OTHER_END_HUNG_UP)
 
     # --- transfers by the phones ---
 
@@ -205,7 +197,7 @@ class ExtensionCalls:
             if call.state == "ended":
                 partner.end(str(error))
             return
-        self._tasks.spawn(self._finish_when_over(third), f"sip call {third.call_id}")
+        self._tasks.spawn(self._calls.finish_when_over(third), f"sip call {third.call_id}")
         if pair.over:
             third.end(End.OTHER_END_HUNG_UP)
             return

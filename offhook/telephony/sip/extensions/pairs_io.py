@@ -2,6 +2,7 @@
 its partner to another (RFC 5589, with us in the middle)."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from offhook.media.bridge_io import Bridge
@@ -14,8 +15,9 @@ from offhook.telephony.sip.call_io import SipCall
 class Pair:
     """Two calls that hear each other."""
 
-    def __init__(self, first: SipCall, second: SipCall) -> None:
+    def __init__(self, first: SipCall, second: SipCall, on_over: Callable[[], None]) -> None:
         self.members = [first, second]
+        self._on_over = on_over
         self.changed = asyncio.Event()
         self.leaving: SipCall | None = None
         """Who transfers the other, and may hang up before that is done (RFC 5589 §6.1)."""
@@ -23,6 +25,11 @@ class Pair:
 
     def other(self, call: SipCall) -> SipCall:
         return self.members[1 if call is self.members[0] else 0]
+
+    def report_over(self) -> None:
+        """Report, once, that the two do not talk any more, whoever talks in their place."""
+        on_over, self._on_over = self._on_over, lambda: None
+        on_over()
 
     def replace(self, before: SipCall, after: SipCall) -> None:
         """Have `after` take the place of `before`, whose leg stays up."""
@@ -47,10 +54,13 @@ class Pairs:
         """Return the pair that a call belongs to."""
         return next((pair for pair in self._pairs if call in pair.members), None)
 
-    async def talk(self, first: SipCall, second: SipCall) -> None:
+    async def talk(
+        self, first: SipCall, second: SipCall, on_over: Callable[[], None] = lambda: None
+    ) -> None:
         """Connect two answered calls until one of them ends, or their pair is dissolved. The other
-        is hung up then; whoever made the calls finishes them."""
-        pair = Pair(first, second)
+        is hung up then; whoever made the calls finishes them. `on_over` is called when either of
+        the two leaves, before anybody who awaits that."""
+        pair = Pair(first, second, on_over)
         self._pairs.append(pair)
         try:
             while not pair.over:
@@ -70,7 +80,7 @@ class Pairs:
                 leg.playout.flush()
                 self._clock.add(leg)
                 connected.callback(self._clock.remove, leg)
-            connected.callback(Bridge(legs[0], legs[1]).close)
+            connected.callback(Bridge(legs[0], legs[1], pair.report_over).close)
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 if pair.leaving is not None and _leg(pair.leaving).closed is not None:
@@ -80,6 +90,7 @@ class Pairs:
                 for task in waiting:
                     task.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
+        pair.report_over()
         if not pair.changed.is_set():
             pair.over = True
             for leg in legs:

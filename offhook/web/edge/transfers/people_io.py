@@ -16,6 +16,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Config
 from offhook.web.config.people.transfers import Ringing, host_of, split_extension
@@ -51,6 +52,9 @@ class Phones(Protocol):
 
     @property
     def programs(self) -> HangsUp: ...
+
+    @property
+    def sip(self) -> SipEndpoint | None: ...
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,12 @@ class Transfers:
         self._tasks.spawn(bridge, f"bridge {call.leg.call_id}")
 
     async def _bridge(self, first: Leg, second: Leg, on_over: Callable[[], None]) -> None:
+        sip = self._phones.sip
+        calls = sip.calls if sip is not None else {}
+        caller, person = calls.get(first.call_id), calls.get(second.call_id)
+        if sip is not None and caller is not None and person is not None:
+            await sip.pairs.talk(caller, person, on_over)  # an extension may transfer the caller
+            return
         try:
             await Bridge(first, second, on_over).until_over()
         finally:

@@ -378,6 +378,28 @@ async def test_an_agent_transfers_to_an_extension():
         await all_over(sip)
 
 
+async def test_who_was_put_through_by_an_agent_is_given_to_a_colleague():
+    routes = (Route(called="500"),)
+    async with desks("101", "102", "103", routes=routes) as (sip, host, (ann, bob, cleo)):
+        await ann.begins_to_call("500")
+        await ann.is_answered()
+        talk = await host.talk()
+        moving = asyncio.create_task(talk.leg.transfer("102"))
+        await bob.answers()
+        await moving
+        host.leave(talk)
+        await ann.talks_with(bob)
+        bob.far.ask("REFER", ("Refer-To", "<sip:103@127.0.0.1>"))
+        await bob.far.response(202)
+        await cleo.answers()
+        await notified(bob, 200)
+        await bob.far.is_hung_up()
+        await ann.talks_with(cleo)
+        await ann.far.hang_up()
+        await cleo.far.is_hung_up()
+        await all_over(sip)
+
+
 # --- outside ---
 
 

@@ -90,10 +90,7 @@ export class View {
   // --- dialling
 
   #dialler() {
-    this.#input = make("input", {
-      id: "dial", type: "tel", autocomplete: "off", required: true, pattern: "[0-9A-Za-z+*#._ \\(\\)\\-]+",
-      title: "A number: digits, + * #",
-    });
+    this.#input = make("input", { id: "dial", type: "tel", autocomplete: "off", required: true });
     const keys = KEYS.map((key) =>
       make("button", { type: "button", className: "key", "aria-label": NAMES[key] ?? key, onclick: () => this.#key(key) }, key));
     const form = make("form", { className: "dialler", "aria-label": "Dial" },
