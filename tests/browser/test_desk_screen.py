@@ -1,4 +1,4 @@
-"""What somebody at a desk sees and does beside the calls of a queue, in Chromium at a real server."""
+"""What somebody at a desk sees and does beside the calls of a queue, in Chromium."""
 
 from pathlib import Path
 
