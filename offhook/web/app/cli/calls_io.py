@@ -112,6 +112,8 @@ def story(call: dict[str, Any], timeline: list[dict[str, Any]]) -> Iterator[str]
         if call.get(name):
             yield f"{name}: {json.dumps(call[name], ensure_ascii=False)}"
     yield from _analysis(call.get("analysis"))
+    for note in call.get("notes", ()):
+        yield _clean(f"note of {note['by']}, {_here(note['at'])}: {note['text']}")
     yield ""
     for look in call["looks"]:
         yield f"{look['what']} opened by {look['who']}, {_here(look['at'])}"

@@ -1,6 +1,5 @@
 """Which calls a desk may see: those that ring at its extension, or that the extension is in."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +40,16 @@ class DeskCall:
         }
 
 
-def calls_of(edge: Edge, extension: str) -> Iterator[DeskCall]:
-    """Yields the calls in progress of an extension."""
+def calls_of(edge: Edge, extension: str) -> list[DeskCall]:
+    """Returns the calls in progress of an extension."""
     asked = edge.queues.transfers.people.at(extension)
-    sip = edge.sip
-    for call in sip.calls.values() if sip is not None else ():
-        is_its = call.trunk is not None and call.trunk.extension == extension
-        if sip is not None and is_its and call.state != "ended":
-            yield _desk_call(call, sip.caller_of(call.call_id), asked.get(call.call_id))
+    if edge.sip is None:
+        return []
+    return [
+        _desk_call(call, edge.sip.caller_of(call.call_id), asked.get(call.call_id))
+        for call in edge.sip.calls.values()
+        if call.trunk is not None and call.trunk.extension == extension and call.state != "ended"
+    ]
 
 
 def find(edge: Edge, extension: str, call_id: str) -> DeskCall:

@@ -30,7 +30,7 @@ export async function showCall(main, rest, signal, who) {
   const supervises = known.state === "live" && who === "admin" ? supervision(id, signal) : null;
   main.replaceChildren(
     back, make("h1", { dir: "auto" }, parties(known)), supervises?.element ?? "",
-    facts(known), ...analysisOf(known, player.seek), player.row, player.element, quality(known), ...details(known),
+    facts(known), notes(known), ...analysisOf(known, player.seek), player.row, player.element, quality(known), ...details(known),
     make("h2", {}, "What was said and done"), story, actions(known, who, player));
   let shown = -1;
   for (;;) {
@@ -74,6 +74,13 @@ function facts(call) {
   ];
   return make("dl", { className: "facts" }, ...list.filter(([, value]) => value).map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, value))));
+}
+
+/** What people of a team have noted at their desks. */
+function notes({ notes: found = [] }) {
+  if (!found.length) return "";
+  return make("section", { className: "line" }, make("h2", {}, "Notes"), make("dl", { className: "facts" }, ...found.map(({ at, by, text }) =>
+    make("div", {}, make("dt", {}, `${by}, ${new Date(at).toLocaleString()}`), make("dd", { dir: "auto" }, text)))));
 }
 
 const ENDED_BY = { remote: " (at the far end)", local: " (here)" };
