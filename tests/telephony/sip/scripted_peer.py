@@ -8,6 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from time import monotonic
 
 import aiohttp
@@ -32,6 +33,7 @@ from offhook.telephony.sip.messages.framing import StreamFramer
 from offhook.telephony.sip.messages.headers import Headers
 from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond, sdp_of
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.stream_io import trusting
 from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import port_of
 
@@ -310,11 +312,12 @@ async def udp_peer(
 
 
 @asynccontextmanager
-async def tcp_peer(sip: SipEndpoint) -> AsyncIterator[Peer]:
-    """One that connects to `sip`."""
-    reader, writer = await asyncio.open_connection(HOST, port_of(sip, "TCP"))
-    peer = Peer("TCP", writer.write, writer.get_extra_info("sockname")[:2])
-    peer.contact = f"<{peer.uri};transport=tcp>"
+async def tcp_peer(sip: SipEndpoint, trusted: Path | None = None) -> AsyncIterator[Peer]:
+    """One that connects to `sip`; with a certificate that it trusts, over TLS."""
+    way, tls = ("TCP", None) if trusted is None else ("TLS", trusting(trusted))
+    reader, writer = await asyncio.open_connection(HOST, port_of(sip, way), ssl=tls)
+    peer = Peer(way, writer.write, writer.get_extra_info("sockname")[:2])
+    peer.contact = f"<{peer.uri};transport={way.lower()}>"
     framer = StreamFramer()
 
     async def read() -> None:
@@ -334,17 +337,19 @@ async def tcp_peer(sip: SipEndpoint) -> AsyncIterator[Peer]:
 
 
 @asynccontextmanager
-async def ws_peer(sip: SipEndpoint) -> AsyncIterator[Peer]:
-    """A browser's, which nobody can connect to (RFC 7118 §5)."""
+async def ws_peer(sip: SipEndpoint, trusted: Path | None = None) -> AsyncIterator[Peer]:
+    """A browser's, which nobody can connect to (RFC 7118 §5); with a certificate that it trusts,
+    over WSS."""
+    way, tls = ("WS", True) if trusted is None else ("WSS", trusting(trusted))
     async with aiohttp.ClientSession() as http:
-        url = f"http://{HOST}:{port_of(sip, 'WS')}"
-        async with http.ws_connect(url, protocols=["sip"]) as socket:
+        url = f"{'http' if trusted is None else 'https'}://{HOST}:{port_of(sip, way)}"
+        async with http.ws_connect(url, protocols=["sip"], ssl=tls) as socket:
             sending: set[asyncio.Task[None]] = set()
 
             def send(data: bytes) -> None:
                 sending.add(asyncio.create_task(socket.send_str(data.decode())))
 
-            peer = Peer("WS", send, (HOST, 9))
+            peer = Peer(way, send, (HOST, 9))
             peer.contact = "<sip:far@df7jal23ls0d.invalid;transport=ws>"
 
             async def read() -> None:

@@ -29,7 +29,7 @@ class Desk:
         self.hz = TONES[number]
         self.digest = DigestClient(number, f"pass-{number}")
         far.uri = f"sip:{number}@{far.host}:{far.port}"
-        way = ";transport=tcp" if far.transport == "TCP" else ""
+        way = "" if far.transport == "UDP" else f";transport={far.transport.lower()}"
         far.contact = f"<{far.uri}{way}>"
         self.aor = ("To", f"<sip:{number}@{HOST}>")
 

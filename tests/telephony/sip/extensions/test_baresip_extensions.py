@@ -16,6 +16,7 @@ from tests.telephony.sip.phones import (
     is_tone,
     needs_baresip,
     port_of,
+    write_certificate,
 )
 
 pytestmark = needs_baresip
@@ -26,6 +27,10 @@ TONES = {"101": 440, "102": 620, "103": 740}
 async def team(folder, *numbers, transport="udp", host=None, mwi=False, **settings):
     """A server, and a phone for each number that answers by itself."""
     chosen = {"trunks": (), "extensions": EXTENSIONS, "routes": (Route(called="500"),)}
+    if transport == "tls":
+        certificate, key = write_certificate(folder)
+        (folder / "both.pem").write_text(certificate.read_text() + key.read_text())
+        chosen |= {"tls": 0, "certificate": certificate, "key": key}
     async with endpoint(host, **{**chosen, **settings}) as (sip, host):
         port = port_of(sip, transport.upper())
         phones = []
@@ -35,6 +40,8 @@ async def team(folder, *numbers, transport="udp", host=None, mwi=False, **settin
                 f";auth_pass=pass-{number};regint=60;answermode=auto"
             )
             lines = ["module_app mwi.so"] if mwi else []
+            if transport == "tls":
+                lines.append(f"sip_certificate {folder}/both.pem")
             if mwi:
                 account += ";mwi=yes"
             phone = Baresip(folder / number, account=account, lines=lines, hz=TONES[number])
@@ -61,7 +68,7 @@ async def seconds_of_call(seconds=1.5):
     await asyncio.sleep(seconds)
 
 
-@pytest.mark.parametrize("transport", ["udp", "tcp"])
+@pytest.mark.parametrize("transport", ["udp", "tcp", "tls"])
 async def test_two_phones_hear_each_other(tmp_path, transport):
     async with team(tmp_path, "101", "102", transport=transport) as (sip, host, (ann, bob)):
         await ann.dial(at(sip, "102", transport))

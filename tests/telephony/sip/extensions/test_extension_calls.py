@@ -10,8 +10,10 @@ from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.extension import Extension
 from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
-from tests.telephony.sip.extensions.desks import EXTENSIONS, all_over, desks
-from tests.telephony.sip.scripted_peer import udp_peer, ws_peer
+from tests.support.waiting import until
+from tests.telephony.sip.extensions.desks import EXTENSIONS, Desk, all_over, desks
+from tests.telephony.sip.phones import write_certificate
+from tests.telephony.sip.scripted_peer import tcp_peer, udp_peer, ws_peer
 from tests.telephony.sip.scripted_sound import sound
 
 
@@ -137,6 +139,50 @@ async def test_a_phone_in_a_browser_rings_by_its_websocket():
                 await far.asked("ACK")
         ann.far.ack_refusal(await ann.far.response(486))
         await all_over(sip)
+
+
+async def test_a_phone_is_called_over_the_tls_connection_that_it_registered_over(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    secure = {"tls": 0, "certificate": certificate, "key": key}
+    async with desks("101", **secure) as (sip, _, (ann,)):
+        async with tcp_peer(sip, certificate) as far:
+            with sound() as line:
+                bob = Desk(sip, far, line, "102")
+                await bob.register()
+                [phone] = sip.user_agent.phones.registrar.bindings("102")
+                assert (phone.flow.transport, phone.flow.remote) == ("TLS", (far.host, far.port))
+                await ann.begins_to_call("102")
+                await bob.answers()
+                await ann.is_answered()
+                await ann.talks_with(bob)
+                await bob.far.hang_up()
+                await ann.far.is_hung_up()
+                await all_over(sip)
+        await until(lambda: not sip.user_agent.phones.registrar.bindings("102"))
+        await ann.begins_to_call("102")  # its connection is gone, and nobody is connected to
+        ann.far.ack_refusal(await ann.far.response(480))
+        await all_over(sip)
+
+
+async def test_a_browser_registers_by_wss_and_calls_with_its_password(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    secure = {"wss": 0, "browsers": True, "certificate": certificate, "key": key}
+    async with desks("101", **secure) as (sip, _, (ann,)):
+        async with ws_peer(sip, certificate) as far:
+            with sound() as line:
+                browser = Desk(sip, far, line, "102")
+                far.contact = "<sip:102@df7jal23ls0d.invalid;transport=ws>"
+                answer = await browser.register()
+                assert answer.contacts[0].uri.host == "df7jal23ls0d.invalid"
+                assert sip.user_agent.phones.registrar.bindings("102")[0].flow.secure
+                await browser.begins_to_call("101")
+                await ann.answers()
+                await browser.is_answered()
+                await browser.talks_with(ann)
+                await browser.far.hang_up()
+                await ann.far.is_hung_up()
+                await all_over(sip)
+        await until(lambda: not sip.user_agent.phones.registrar.bindings("102"))
 
 
 async def test_a_caller_who_gives_up_ends_the_ringing():
