@@ -150,6 +150,8 @@ def found(edge: Edge, call_id: str) -> AnyCall:
         return carried
     if (leg := edge.browsers.find(call_id) or edge.rooms.conferences.find(call_id)) is not None:
         return leg
+    if (held := edge.calls.get(call_id)) is not None:
+        return held.leg
     raise UnknownCall(call_id)
 
 

@@ -30,6 +30,7 @@ from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import adopting
 from offhook.web.edge.reload_io import Read, Reload, use
+from offhook.web.edge.rooms import relays_io
 from offhook.web.edge.siblings_io import NumberedEdge, Siblings, socket_path, stream_path
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs_io import set_up
@@ -99,6 +100,7 @@ async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
     for app in (public, of_operator):
         app.middlewares.insert(0, siblings.to_phones)
         app.middlewares.append(siblings.share)
+    relays_io.add_routes(inner.router)
     runners = [Runner(app) for app in (public, inner, of_operator)]
     try:
         for runner in runners[:2]:

@@ -34,7 +34,9 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
 from offhook.web.edge.refusals import RETRY_AFTER_S
+from offhook.web.edge.rooms import relay_leg_io, relays_io
 from offhook.web.edge.rooms import routes_io as room_routes
+from offhook.web.edge.rooms.requests import MemberRequest
 from offhook.web.http import health_io
 from offhook.web.http.access_io import (
     FORWARDED_FOR,
@@ -132,12 +134,31 @@ class Siblings:
             for number in range(1, edge.config.server.processes + 1)
         }
         """HTTP sessions to all processes, including this one."""
+        edge.rooms.elsewhere = self
         self._passing: Counter[int] = Counter()
         """New calls being forwarded to a sibling, which may not count them yet."""
 
     async def close(self) -> None:
         for http in self._http.values():
             await http.close()
+
+    def process_with(self, asked: MemberRequest) -> int | None:
+        """Returns the number of the process with the line of a room's member; None: this one, or
+        it is a browser that comes here."""
+        number = None
+        if asked.call:
+            number = next((n for n in self._http if asked.call.startswith(f"{n}-")), WITH_PHONES)
+        elif asked.dial is not None:
+            carriers = {carrier.name for carrier in self._edge.config.carriers}
+            number = self._number if asked.dial.carrier in carriers else WITH_PHONES
+        return None if number == self._number else number
+
+    async def relay(self, number: int) -> aiohttp.ClientWebSocketResponse:
+        """Connects to the lines of another process. Raises ClientError, TimeoutError."""
+        async with asyncio.timeout(ASK_S):
+            return await self._http[number].ws_connect(
+                relays_io.PATH, max_msg_size=relay_leg_io.MAX_MESSAGE_BYTES
+            )
 
     @web.middleware
     async def share(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -18,6 +18,7 @@ from offhook.pipeline.conversation.events import (
 )
 from offhook.pipeline.conversation.overheard_io import OverheardSides
 from offhook.web.edge.rooms.conferences_io import ConferenceLeg
+from offhook.web.edge.rooms.relay_leg_io import RelayLeg
 from offhook.web.edge.rooms.requests import CALLER
 
 HAND_KEYS = "*5"
@@ -31,10 +32,14 @@ class RoomCall(Protocol):
     """A call as rooms see it."""
 
     id: str
-    leg: Leg
-    conversation: Call | BotCall | None
     has_started: bool
     """Whether the conversation has begun."""
+
+    @property
+    def leg(self) -> Leg: ...
+
+    @property
+    def conversation(self) -> Call | BotCall | None: ...
 
     @property
     def infer(self) -> Infer | None:
@@ -79,7 +84,9 @@ class HostedRoom:
         return any(m.role == "speak" and m.name != CALLER and not m.on_hold for m in others)
 
     def announce(self, tones: Cadence) -> None:
-        """Have all members hear something."""
+        """Have all members hear something, where the room is."""
+        if isinstance(self.call.leg, RelayLeg):
+            return
         for member in self.room.members.values():
             if member.on_hold is None:
                 member.notices.write(sound_of(tones))
@@ -122,6 +129,12 @@ class HostedRoom:
 
     # --- hands ---
 
+    def keys_of(self, name: str) -> LegListener:
+        """Return what gets the keys of a member."""
+        if isinstance(self.call.leg, RelayLeg):
+            return _RelayedKeys(self.call.leg)
+        return _MemberKeys(self, name)
+
     def toggle_hand(self, name: str) -> None:
         """A member has pressed the keys for it."""
         member = self.room.members.get(name)
@@ -140,7 +153,7 @@ class HostedRoom:
         self.call.report(event(self.call.leg.heard_ms, member.name))
 
 
-class MemberKeys(LegListener):
+class _MemberKeys(LegListener):
     """The keys that a member presses in a room."""
 
     def __init__(self, hosted: HostedRoom, name: str) -> None:
@@ -151,3 +164,13 @@ class MemberKeys(LegListener):
         self._pressed = (self._pressed + digit)[-len(HAND_KEYS) :]
         if self._pressed == HAND_KEYS:
             self._hosted.toggle_hand(self._name)
+
+
+class _RelayedKeys(LegListener):
+    """The same where the room is in another process."""
+
+    def __init__(self, leg: RelayLeg) -> None:
+        self._leg = leg
+
+    def on_dtmf(self, digit: str) -> None:
+        self._leg.note(digit=digit)

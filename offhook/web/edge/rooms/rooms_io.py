@@ -6,9 +6,10 @@ that process, with an id of its own; hanging that up has the member leave. The r
 call, and so do its members, but for calls that were brought in: these go on with their own agents.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from pipecat.frames.frames import LLMRunFrame
 
@@ -30,7 +31,8 @@ from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.web.config.rooms import BEEP
 from offhook.web.config.rooms import Rooms as RoomSettings
 from offhook.web.edge.rooms.conferences_io import ConferenceLeg, Conferences
-from offhook.web.edge.rooms.hosted_io import HostedRoom, MemberKeys, RoomCall, Seat
+from offhook.web.edge.rooms.hosted_io import HostedRoom, RoomCall, Seat
+from offhook.web.edge.rooms.relay_leg_io import Elsewhere, RelayLeg
 from offhook.web.edge.rooms.requests import (
     AGENT,
     CALLER,
@@ -65,16 +67,21 @@ class Rooms:
     ) -> None:
         """`calls` are all calls of the process, by their ids. `settings` returns the current ones,
         which may be reloaded."""
-        self._clock, self._calls, self._settings = clock, calls, settings
+        self._clock, self._settings = clock, settings
         self._rooms: dict[str, HostedRoom] = {}
         """By the ids of their calls."""
         self._seats: dict[str, Seat] = {}
         """By the ids of members' calls, from when they are begun until they end."""
+        self.relays: dict[str, RoomCall] = {}
+        """What stands for calls of other processes, of which lines of this one are members."""
+        self._calls = ChainMap(self.relays, cast(dict[str, RoomCall], calls))
+        self.elsewhere: Elsewhere | None = None
+        """The other processes, if there are any."""
         self.conferences = Conferences()
-        self._tasks = TaskSet()
+        self.tasks = TaskSet()
 
     async def close(self) -> None:
-        await self._tasks.close()
+        await self.tasks.close()
 
     # --- coming ---
 
@@ -126,7 +133,7 @@ class Rooms:
         if of is None or of.leg.closed is not None:
             await call.leg.hang_up(End.OTHER_END_HUNG_UP)
             return
-        call.leg.attach(MemberKeys(self._seat(of, call, seat), seat.name))
+        call.leg.attach(self._seat(of, call, seat).keys_of(seat.name))
         await call.leg.until_closed()
 
     def bring(self, of: RoomCall, call: RoomCall, seat: Seat) -> None:
@@ -163,7 +170,7 @@ class Rooms:
         if notice == BEEP or not isinstance(conversation, Call) or conversation.away:
             hosted.room.members[CALLER].notices.write(sound_of(LISTENED))
         else:
-            self._tasks.spawn(conversation.say(notice), f"notice {hosted.call.id}")
+            self.tasks.spawn(conversation.say(notice), f"notice {hosted.call.id}")
 
     def _open(self, call: RoomCall) -> HostedRoom:
         """Have a call be a room, if it is none."""
@@ -235,7 +242,7 @@ class Rooms:
         if conversation.absence.aside:
             raise RoomError("the agent has left the call")
         if asked.say:
-            self._tasks.spawn(conversation.say(asked.say), f"say {call.id}")
+            self.tasks.spawn(conversation.say(asked.say), f"say {call.id}")
         elif call.infer is None:
             raise RoomError("message: this agent has no language model that reads messages")
         else:
@@ -252,7 +259,7 @@ class Rooms:
             conversation.hearing.interrupt()
             conversation.absence.come_back()
             text = conversation.sentence(Occasion.RESUMED)
-            self._tasks.spawn(conversation.say(text), f"hand back {conversation.leg.call_id}")
+            self.tasks.spawn(conversation.say(text), f"hand back {conversation.leg.call_id}")
 
     def is_recorded(self, call_id: str) -> bool:
         """Whether the call is recorded of which another is to be a member."""
@@ -322,17 +329,17 @@ class Rooms:
             self._come_back(call.conversation)
         hosted.follow_words()
         if set(hosted.room.members) == {CALLER}:
-            self._tasks.spawn(hosted.finish_words(), f"words {call.id}")
+            self.tasks.spawn(hosted.finish_words(), f"words {call.id}")
             del self._rooms[call.id]
             hosted.room.leave(CALLER)
             self._clock.replace(hosted.room, call.leg)
-            if isinstance(call.leg, ConferenceLeg):
+            if isinstance(call.leg, ConferenceLeg | RelayLeg):
                 call.leg.close(End.OTHER_END_HUNG_UP)
 
     def _end(self, hosted: HostedRoom) -> None:
         """The room ends with its call."""
         hosted.is_over = True
-        self._tasks.spawn(hosted.finish_words(), f"words {hosted.call.id}")
+        self.tasks.spawn(hosted.finish_words(), f"words {hosted.call.id}")
         for name in tuple(hosted.brought):
             self._release(hosted, name)
         del self._rooms[hosted.call.id]

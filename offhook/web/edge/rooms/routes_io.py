@@ -19,6 +19,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler
 from offhook.web.edge.placing.placing_io import place_call
 from offhook.web.edge.rooms.hosted_io import RoomCall, Seat
+from offhook.web.edge.rooms.relays_io import admitted
 from offhook.web.edge.rooms.requests import (
     AgentRequest,
     MemberChange,
@@ -60,6 +61,11 @@ async def _admit(
     def seat(call_id: str, number: str = "") -> Seat:
         return Seat(call.id, asked.name or call_id, role, to, asked.muted, number)
 
+    elsewhere = edge.rooms.elsewhere
+    number = None if elsewhere is None else elsewhere.process_with(asked)
+    if elsewhere is not None and number is not None:
+        there = Seat(call.id, asked.name, role, to, asked.muted)
+        return await admitted(edge, elsewhere, number, asked, there)
     if asked.call:
         other = edge.calls.get(asked.call)
         if other is None or tenant not in ("", other.leg.info.tenant):
