@@ -3,9 +3,15 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+from aiohttp import ClientSession
+
+from offhook.web.app.callers.twilio.caller_io import TwilioCaller
+from offhook.web.app.callers.twilio.webhook_io import Refused
+from offhook.web.app.callers.way import Way
 from offhook.web.edge.reload_io import use
 from tests.support.waiting import until
-from tests.web.edge.tenants.shared_server import shared_server
+from tests.web.edge.tenants.shared_server import shared_server, table
 
 
 async def test_whose_a_call_is(tmp_path: Path) -> None:
@@ -72,3 +78,32 @@ async def test_a_call_stays_whose_it_is_when_the_tenants_are_others(tmp_path: Pa
             calls = {call["called"]: call["tenant"] for call in await server.live("operator")}
             assert calls == {"1": "acme", "2": "beta"}
             assert [call["called"] for call in await server.live("beta")] == ["2"]
+
+
+async def test_a_carriers_calls_are_its_tenants(tmp_path: Path) -> None:
+    tenants = table(tmp_path)["tenants"]
+    tenants["beta"]["max_calls"] = 1
+    async with shared_server(tmp_path, tenants=tenants) as server:
+        url = f"{server.url}/carriers/twilio/voice"
+        caller, another = (TwilioCaller(url, "secret", Way()) for _ in range(2))
+        await caller.call()
+        try:
+            await until(lambda: server.edge.calls)
+            assert [call["edge"] for call in await server.live("beta")] == ["twilio"]
+            assert await server.live("acme") == []
+            with pytest.raises(Refused):
+                await another.call()
+            assert (await server.browser("night"))[1]["reason"] == "tenant"
+            assert (await server.browser("shop"))[0] == 200
+        finally:
+            await caller.leg.hang_up("over")
+            await caller.close()
+            await another.close()
+
+
+async def test_realtime_sessions_are_of_the_tenant_of_their_agent(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server, ClientSession() as http:
+        _, given = await server.ask("beta", "POST", "/tokens", {"agent": "night"})
+        headers = {"Authorization": f"Bearer {given['token']}"}
+        async with http.ws_connect(f"{server.url}/v1/realtime", headers=headers):
+            assert [call.leg.info.tenant for call in server.edge.calls.values()] == ["beta"]
