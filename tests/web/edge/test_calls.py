@@ -68,6 +68,7 @@ async def test_a_call_is_placed_followed_listed_and_hung_up():
             "direction": "outbound",
             "caller": "4711",
             "called": "100",
+            "tenant": "",
             "diverted_from": "",
             "trunk": "pbx",
             "agent": "desk",

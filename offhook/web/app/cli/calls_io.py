@@ -33,7 +33,7 @@ EXPORTED = (
     *("call_id", "state", "edge", "direction", "caller", "called", "trunk", "agent"),
     *("started", "answered", "ended", "seconds", "end_reason", "ended_by", "turns"),
     *("interruptions", "failures", "latency_ms", "latency_max_ms", "mos", "input_tokens"),
-    *("output_tokens", "cost", "transferred_to", "recording", "outcome", "analysis_cost"),
+    *("output_tokens", "cost", "transferred_to", "recording", "outcome", "analysis_cost", "tenant"),
 )
 """Columns of a CSV file."""
 

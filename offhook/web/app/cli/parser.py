@@ -545,6 +545,7 @@ def _search_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--number", help="the last digits, three or more, of either number")
     command.add_argument("--agent")
     command.add_argument("--trunk")
+    command.add_argument("--tenant", help="one of the customers who share the server")
     command.add_argument("--reason", help="why the call ended, as `the caller hung up`")
     command.add_argument("--text", help="words that were said; lett* for a beginning")
     command.add_argument("--min-latency", metavar="MS", help="of the slowest answer")

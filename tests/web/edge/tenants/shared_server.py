@@ -58,6 +58,9 @@ def table(folder: Path) -> dict[str, Any]:
                 {},
             ],
         },
+        "carriers": [
+            {"provider": "twilio", "account": "AC1", "secret": "secret", "agent": "night"}
+        ],
         "queues": {
             "sales": {"members": ["+4930111900"], "trunk": "acme-line"},
             "support": {"members": ["+4930222900"], "trunk": "beta-line"},
@@ -76,6 +79,7 @@ def table(folder: Path) -> dict[str, Any]:
                 "key": "beta",
                 "agents": ["night"],
                 "trunks": ["beta-line"],
+                "carriers": ["twilio"],
                 "numbers": ["+4930222*"],
                 "queues": ["support"],
             },

@@ -1,11 +1,19 @@
 """Lines of two customers: whose a call is, and how many each may have."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import pytest
+from aiohttp import ClientSession
+
+from offhook.web.app.callers.twilio.caller_io import TwilioCaller
+from offhook.web.app.callers.twilio.webhook_io import Refused
+from offhook.web.app.callers.way import Way
 from offhook.web.edge.reload_io import use
-from tests.support.waiting import until
-from tests.web.edge.tenants.shared_server import shared_server
+from tests.support.waiting import HANGS_S, until
+from tests.web.edge.tenants.shared_server import shared_server, table
 
 
 async def test_whose_a_call_is(tmp_path: Path) -> None:
@@ -72,3 +80,60 @@ async def test_a_call_stays_whose_it_is_when_the_tenants_are_others(tmp_path: Pa
             calls = {call["called"]: call["tenant"] for call in await server.live("operator")}
             assert calls == {"1": "acme", "2": "beta"}
             assert [call["called"] for call in await server.live("beta")] == ["2"]
+
+
+async def test_a_carriers_calls_are_its_tenants(tmp_path: Path) -> None:
+    tenants = table(tmp_path)["tenants"]
+    tenants["beta"]["max_calls"] = 1
+    async with shared_server(tmp_path, tenants=tenants) as server:
+        url = f"{server.url}/carriers/twilio/voice"
+        caller, another = (TwilioCaller(url, "secret", Way()) for _ in range(2))
+        await caller.call()
+        try:
+            await until(lambda: server.edge.calls)
+            assert [call["edge"] for call in await server.live("beta")] == ["twilio"]
+            assert await server.live("acme") == []
+            with pytest.raises(Refused):
+                await another.call()
+            assert (await server.browser("night"))[1]["reason"] == "tenant"
+            assert (await server.browser("shop"))[0] == 200
+        finally:
+            await caller.leg.hang_up("over")
+            await caller.close()
+            await another.close()
+
+
+async def test_realtime_sessions_are_of_the_tenant_of_their_agent(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server, ClientSession() as http:
+        _, given = await server.ask("beta", "POST", "/tokens", {"agent": "night"})
+        headers = {"Authorization": f"Bearer {given['token']}"}
+        async with http.ws_connect(f"{server.url}/v1/realtime", headers=headers):
+            assert [call.leg.info.tenant for call in server.edge.calls.values()] == ["beta"]
+
+
+async def test_the_calls_of_a_campaign_are_its_tenants(tmp_path: Path) -> None:
+    async with shared_server(tmp_path) as server:
+
+        async def ended(key: str, **asked: str) -> dict[str, Any]:
+            """The campaign, once its only recipient was called."""
+            once = {"retries": {"no_answer": {"times": 0}}, "recipients": [{"number": "+49171"}]}
+            status, begun = await server.ask(key, "POST", "/campaigns", once | asked)
+            assert status == 201, begun
+            async with asyncio.timeout(HANGS_S):
+                while True:
+                    path = f"/campaigns/{begun['campaign_id']}"
+                    _, campaign = await server.ask(key, "GET", path)
+                    if campaign["ended"] is not None:
+                        return campaign
+                    for call in await server.live(key):  # nobody would ever answer
+                        await server.ask(key, "DELETE", f"/calls/{call['call_id']}")
+                    await asyncio.sleep(0.05)
+
+        campaign = await ended("acme", trunk="acme-line", agent="shop")
+        assert campaign["tenant"] == "acme"
+        _, found = await server.ask("acme", "GET", "/calls?state=ended")
+        assert [(c["called"], c["direction"]) for c in found["calls"]] == [("+49171", "outbound")]
+        assert (await server.ask("beta", "GET", "/calls?state=ended"))[1]["calls"] == []
+        # Whoever asks for it, an agent does not speak over another tenant's trunk.
+        campaign = await ended("operator", trunk="acme-line", agent="night")
+        assert campaign["outcomes"] == {"refused": 1}

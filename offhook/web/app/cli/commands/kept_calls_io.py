@@ -116,7 +116,7 @@ def _search_of(arguments: Namespace) -> "Search":
         name: getattr(a, name)
         for name in (
             *("number", "agent", "trunk", "edge", "state", "reason", "text"),
-            *("analysis", "criterion"),
+            *("analysis", "criterion", "tenant"),
         )
     }
     query = {name: value for name, value in named.items() if value}

@@ -111,7 +111,7 @@ class Dialler:
             asked = DialRequest(to=due.to, variables=due.variables, **options)
             await place_call(self._host, asked, due.call)
         except Busy as fault:
-            return None, fault.sentence
+            return "refused" if fault.reason == "foreign" else None, fault.sentence
         except (DialError, ValueError, NoPhones) as fault:
             why = str(fault) or "this server has no phones"
             logger.bind(a_minute=f"campaign {due.campaign}").warning(

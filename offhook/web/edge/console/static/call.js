@@ -63,6 +63,7 @@ function facts(call) {
     ["Ended", call.end_reason && `${call.end_reason}${ENDED_BY[call.ended_by] ?? ""}`],
     ["Agents", call.agents.join(", ")],
     ["Way in", wayIn(call)],
+    ["Tenant", call.tenant],
     ["Turns", call.state === "live" ? "" : `${count(call.turns)}${call.interruptions ? `, ${count(call.interruptions)} of the agent’s interrupted` : ""}`],
     ["Answered in", call.latency_ms === null ? "" : `${milliseconds(call.latency_ms)} (median), ${milliseconds(call.latency_max_ms)} (slowest)`],
     ["Transferred to", call.transferred_to],
