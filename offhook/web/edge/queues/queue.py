@@ -27,6 +27,9 @@ REST_S = 15.0
 """Time in s for which a member who has declined, or was not reached, is not rung."""
 MAX_HANDLED = 20
 """Calls whose lengths make the waiting time that is announced; older ones do not count."""
+LATE_S = 2.0
+"""Longest time in s from when a member is free until a caller is offered that counts for how long
+members need."""
 MIN_LEFT = 0.1
 """Share of the usual time that a member is expected to need at least, however long it is now."""
 
@@ -261,7 +264,9 @@ class Queue:
         if speaks:
             member.since = now
         else:
-            member.rung_at = now
+            # Since when it could have been rung counts for how long it takes: servers look after a
+            # queue at intervals.
+            member.rung_at = max(now - LATE_S, member.rests_until, ticket.joined)
 
     def _withdraw(self, ticket: Ticket, now: float) -> None:
         """Free the members who are rung for a caller."""

@@ -29,6 +29,8 @@ NEAR_HZ = 6
 SPEECH_LEVEL = 150
 DEAD_S = 6.0
 """Time in s without any sound after which somebody finds the line dead."""
+HURRIES_S = 1.5
+"""The same of callers who do not wait for a moment."""
 LONG_DEAD_S = 20.0
 """The same of callers who wait."""
 PATIENCE_S = 20.0
@@ -147,7 +149,7 @@ class Callers(ToneHost):
                     if abs(pitch - person.hz) < NEAR_HZ and person.name not in caller.heard:
                         caller.heard.append(person.name)
                 hurries = caller.gives_up_when_dead or bool(caller.heard)
-                dead = phone.dead_s > (DEAD_S if hurries else LONG_DEAD_S)
+                dead = phone.dead_s > (HURRIES_S if hurries else LONG_DEAD_S)
                 patience = caller.gives_up_after_s
                 out = patience is not None and time.monotonic() - began > patience
                 if (dead or out) and leg.closed is None:
