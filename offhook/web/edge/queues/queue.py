@@ -133,7 +133,7 @@ class Queue:
         each caller, and until they accept one, as for the last ones. None: no call has ended, or
         nobody is there."""
         there = {a: m for a, m in self.members.items() if not m.paused}
-        if not self.handled or not there:
+        if not (self.handled and self.setups and there):
             return None
         usual, setup = mean(self.handled), mean(self.setups)
         free_at = [self._free_at(a, m, usual, now) for a, m in there.items()]
@@ -303,10 +303,12 @@ class Queue:
             state: Mapping[str, Any] = json.loads(text)
             tickets = [Ticket(**one) for one in state["tickets"]]
             members = {a: Member(**m) for a, m in state["members"].items()}
-            self.handled, self.setups = list(state["handled"]), list(state["setups"])
-            self.in_vain, self.last = state["in_vain"], state["last"]
+            self.handled, self.setups = list(state["handled"]), list(state.get("setups", ()))
+            self.in_vain, self.last = state.get("in_vain", 0.0), state["last"]
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no state of a queue: {error!r}") from error
+        for ticket in tickets:
+            ticket.offered = [address for address in ticket.offered if address in self.members]
         self.tickets = {ticket.id: ticket for ticket in tickets}
         self.members = {address: members.get(address, Member()) for address in self.members}
         return self

@@ -10,7 +10,8 @@ SEEKING   people are rung, or the caller   goes on with the caller; music in the
           too long                         another one takes the call over
 PARTING   that was heard                   has left: the two are connected                 OVER
           the person has gone by then      goes on, and others are rung                    SEEKING
-any       the caller hangs up              has left                                        OVER
+any       the caller hangs up, or is       has left                                        OVER
+          transferred elsewhere
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from offhook.media.pcm import PACKET_MS, SAMPLES_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call.absence_io import Connect, HandedOver
 from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.events import CallTransferred, Event
 from offhook.pipeline.conversation.turns.turn import TurnState
 
 PARTING_S = 3.0
@@ -73,9 +75,16 @@ class Company:
         self._call, self._target = call, target
         self._tasks = TaskSet()
         """What is said."""
+        self._keeping: asyncio.Task[Any] | None = None
+        call.listeners.append(self._listen)
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, CallTransferred) and self.stage is Stage.SEEKING and self._keeping:
+            self._keeping.cancel()  # the agent has transferred the caller elsewhere
 
     async def keep(self, seek: Callable[["Company"], Awaitable[None]]) -> None:
         """Return when `seek` has: the caller is connected, gone, or with the agent alone."""
+        self._keeping = asyncio.current_task()
         try:
             await seek(self)
         except HandedOver as error:
@@ -87,6 +96,7 @@ class Company:
                 await self._inform(str(error))
         finally:
             self.stage = Stage.OVER
+            self._call.listeners.remove(self._listen)
             await self._tasks.close()
 
     async def _inform(self, reason: str) -> None:

@@ -33,7 +33,7 @@ HURRIES_S = 1.5
 """The same of callers who do not wait for a moment."""
 LONG_DEAD_S = 20.0
 """The same of callers who wait."""
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """Time in s from the answer in which a person wants to hear the caller."""
 AGAIN_S = 2.0
 """Time in s after which a key is pressed again."""
@@ -112,8 +112,6 @@ class Person:
     declines_every: int = 0
     busy_every: int = 0
     is_in_a_call: bool = False
-    clashes: int = 0
-    """Calls that came while another one was going on."""
     declined: int = 0
     busy: int = 0
     counted: Any = field(default_factory=lambda: count(1))
@@ -177,6 +175,8 @@ class People(ToneHost):
         self._random = Random(seed)
         self.rung: list[Served] = []
         """Of each call, when it came."""
+        self.clashes: list[tuple[float, str, str]] = []
+        """Calls that came while another one was going on: when, for whom, and to whom."""
         self.accepted: list[Served] = []
         """Of each, when the caller was heard."""
 
@@ -187,7 +187,7 @@ class People(ToneHost):
         person = self.by_name[call.info.called]
         self.rung.append(Served(time.time(), call.info.caller, person.name))
         if person.is_in_a_call:
-            person.clashes += 1
+            self.clashes.append((time.time(), call.info.caller, person.name))
             return 486
         await asyncio.sleep(self._random.uniform(0.5, 2))
         if every(next(person.counted), person.busy_every):
