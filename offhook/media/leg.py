@@ -183,6 +183,8 @@ class Leg(ABC):
 
     mixed = False
     """Whether a room mixes what is sent; see `use_mix`."""
+    fills = False
+    """What was sent in this tick is what plays while nothing else does."""
     place = ""
     """The queue in which the caller waits, and the ticket there: "support/TICKET"; "": none."""
 
@@ -233,10 +235,7 @@ class Leg(ABC):
         """What connects the far end here with people whom the configuration names, by that name.
         Each raises LegError, and the call then continues."""
         self.accompanied: Mapping[str, Callable[[], None]] = {}
-        """What begins that for those of them meanwhile the agent goes on with the far end. Each
-        raises LegError."""
-        self.fills = False
-        """What was sent in this tick is what plays while nothing else does."""
+        """What begins that while the agent goes on with the far end. Each raises LegError."""
         self._tones: DtmfDetector | None = None
         self._digits = _Digits()
         self._unread = _UnreadMessages()

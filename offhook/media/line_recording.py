@@ -36,6 +36,8 @@ class LineRecording:
     def __init__(self) -> None:
         self.open: Callable[[], Recorder] = _unavailable
         """Opens the file. Raises NotRecorded."""
+        self.on_demand: Callable[[], Recorder] = _unavailable
+        """The same for an agent that takes the call over and records, whether others do or not."""
         self.report: Callable[[Change, By], None] = lambda change, by: None
         """Is called after each change."""
         self.withhold: Callable[[str], None] = lambda words: None

@@ -255,13 +255,11 @@ class Call(TransportListener, CallPipelineListener):
 
     # --- another agent ---
 
-    async def change_agent(self, successor: Callable[[], Awaitable[Successor]]) -> asyncio.Event:
-        """Have another agent continue the call after what this one has said so far. `successor` is
-        awaited once that was heard; what the caller says from then on is for the new agent, which
-        begins by itself. Return what is set when it has the place."""
-        change = AgentChangeFrame(successor=successor)
+    async def change_agent(self, change: AgentChangeFrame) -> None:
+        """Have another agent continue the call after what this one has said so far. The successor
+        is awaited once that was heard; what the caller says from then on is for the new agent,
+        which begins by itself."""
         await self._agent.processor.push_frame(change)
-        return change.in_place
 
     async def _change_agent(self, change: AgentChangeFrame) -> None:
         try:
@@ -286,15 +284,12 @@ class Call(TransportListener, CallPipelineListener):
         stream = await self.engines.reopen(hearing, self.leg.call_id)
         turns, audio = self.engines.turn_detection, agent.user_audio or UserAudioListener()
         await self.hearing.change(audio, stream, turns.settings)
-        await self._pipeline.replace_agent(agent, self._announcements.idle_s)
-        change.in_place.set()
+        await self._pipeline.replace_agent(agent, self._announcements.idle_s, change)
         with suppress(TimeoutError):
             async with asyncio.timeout(LISTENS_S):
                 while self.hearing.state in (TurnState.HEARING, TurnState.ENDING):
                     await asyncio.sleep(PACKET_MS / 1000)
-        greets, answers = bool(agent.greeting), not agent.greeting_interruptible
-        begun = self._pipeline.begin_agent(self.context, greets=greets, greeting_answers=answers)
-        if await begun:
+        if await self._pipeline.begin_successor(self.context, agent):
             await self._announcements.greet(self.context)
 
     async def hold(self) -> None:

@@ -29,7 +29,7 @@ Reason = Literal["held", "on hold", "being transferred", "taken over"]
 people who have taken the call over."""
 
 
-class AgentTakesOver(LegError):
+class HandedOver(LegError):
     """The caller is not transferred: `hand_over` has another agent of the call take it over, and
     returns once that one is in place. Raises LegError."""
 
@@ -155,7 +155,7 @@ class Absence:
             await (self._leg.transfer(target) if by is None else by())
         except LegError as error:
             self._emit(TransferFailed(self._leg.heard_ms, target, str(error)))
-            return await self._handed_over(error) if isinstance(error, AgentTakesOver) else error
+            return await self._handed_over(error) if isinstance(error, HandedOver) else error
         else:
             on_accepted()
         finally:
@@ -163,7 +163,7 @@ class Absence:
         on_transferred(target)
         return None
 
-    async def _handed_over(self, error: AgentTakesOver) -> LegError:
+    async def _handed_over(self, error: HandedOver) -> LegError:
         self._return("being transferred")
         try:
             await error.hand_over()

@@ -254,9 +254,10 @@ class CallPipeline:
         self.voice.options = engines.speaking
         self.voice.speaker.lexicon = engines.lexicon
 
-    async def replace_agent(self, agent: Agent, idle_s: float) -> None:
+    async def replace_agent(self, agent: Agent, idle_s: float, change: AgentChangeFrame) -> None:
         """Put another agent into the place of the one before; `idle_s` as above."""
         await self._place.replace(_processors(agent))
+        change.in_place.set()
         await self.wait_for_silence(idle_s)
 
     async def begin_agent(
@@ -268,6 +269,14 @@ class CallPipeline:
         self.stt.queue(begins)
         await begins.reached.wait()
         return begins.greets and (greeting_answers or not begins.answers)
+
+    async def begin_successor(self, context: LLMContext, agent: Agent) -> bool:
+        """The same of an agent that has taken the place of another one: a greeting that nobody may
+        interrupt is said whatever the caller has said before."""
+        whatever = not agent.greeting_interruptible
+        return await self.begin_agent(
+            context, greets=bool(agent.greeting), greeting_answers=whatever
+        )
 
     @property
     def _place(self) -> AgentSlot:

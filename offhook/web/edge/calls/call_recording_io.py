@@ -76,12 +76,9 @@ class CallRecording:
         line.report, line.withhold = self._report, self._withheld.withhold_secret
         line.pause_key = settings.pause_key
         line.notice = sentences.get(Occasion.RECORDED, settings.notice)
-        self.allow(agent)
-
-    def allow(self, agent: AgentSettings) -> None:
-        """Lets an agent record that has the call from now on, if its calls are."""
-        if agent.recorded(self._settings.enabled) != "never":
-            self._leg.recording.open = self._open
+        line.on_demand = self._open
+        if self._wanted != "never":
+            line.open = self._open
 
     @property
     def path(self) -> str:

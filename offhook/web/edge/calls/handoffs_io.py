@@ -11,6 +11,7 @@ from pipecat.services.llm_service import FunctionCallParams
 from offhook.media.leg import LegError
 from offhook.media.tasks_io import Task, TaskSet
 from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE
+from offhook.pipeline.conversation.call.call_pipeline_io import AgentChangeFrame
 from offhook.pipeline.conversation.call_info import taken_over
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines, Successor
 from offhook.pipeline.conversation.directed_io import FunctionTool, Infer
@@ -133,14 +134,23 @@ class Handoffs:
             raise
         if done is not None:
             await done()
-        self._in_place = await call.change_agent(
-            lambda: self._successor(name, target, call, reason, summary)
+        change = AgentChangeFrame(
+            successor=lambda: self._successor(name, target, call, reason, summary)
         )
+        self._in_place = change.in_place
+        await call.change_agent(change)
         return ""
 
-    async def hand_over(self, name: str, call: Call, reason: str) -> None:
-        """Hands the call over, whatever the agent says to it; returns once the other one has the
-        place. Raises LegError."""
+    async def hand_over(self, name: str, call: object, mailbox: str, reason: str) -> None:
+        """Hands the call over without being asked by the agent; a message that the other one
+        records is for `mailbox`. Returns once that one has the place. Raises LegError."""
+        target = self._find(name)
+        if target is None or not isinstance(call, Call):
+            raise LegError(f"no agent {name} can take the call over")
+        leg = call.leg
+        if target.recorded("never") != "never":
+            leg.recording.open = leg.recording.on_demand
+        leg.info = replace(leg.info, diverted_from=mailbox)
         if why := await self._hand_over(name, call, self.infer, reason):
             raise LegError(f"not handed over to {name}: {why}")
         await self._in_place.wait()

@@ -14,7 +14,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End
-from offhook.media.leg import Leg, LegError, ModelTokens
+from offhook.media.leg import Leg, ModelTokens
 from offhook.media.line_recording import Wanted
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE, ConferenceSettings
@@ -197,15 +197,9 @@ class LiveCall:
         return self._noted_by
 
     async def hand_over(self, agent: str, mailbox: str, reason: str) -> None:
-        """Has another agent take the call over; a message that it takes is for `mailbox`. Returns
-        once it has the place. Raises LegError."""
-        settings, call = self._settings_of(agent), self.conversation
-        if settings is None or self._handoffs is None or not isinstance(call, Call):
-            raise LegError(f"no agent {agent!r} can take the call over")
-        assert self._recording is not None
-        self._recording.allow(settings)
-        self.leg.info = replace(self.leg.info, diverted_from=mailbox)
-        await self._handoffs.hand_over(agent, call, reason)
+        """See `Handoffs.hand_over`."""
+        assert self._handoffs is not None
+        await self._handoffs.hand_over(agent, self.conversation, mailbox, reason)
 
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""

@@ -27,6 +27,9 @@ REST_S = 15.0
 """Time in s for which a member who has declined, or was not reached, is not rung."""
 MAX_HANDLED = 20
 """Calls whose lengths make the waiting time that is announced; older ones do not count."""
+LATE_S = 2.0
+"""Longest time in s from when a member is free until a caller is offered that counts for how long
+members need."""
 MIN_LEFT = 0.1
 """Share of the usual time that a member is expected to need at least, however long it is now."""
 
@@ -130,7 +133,7 @@ class Queue:
         each caller, and until they accept one, as for the last ones. None: no call has ended, or
         nobody is there."""
         there = {a: m for a, m in self.members.items() if not m.paused}
-        if not self.handled or not there:
+        if not (self.handled and self.setups and there):
             return None
         usual, setup = mean(self.handled), mean(self.setups)
         free_at = [self._free_at(a, m, usual, now) for a, m in there.items()]
@@ -273,7 +276,9 @@ class Queue:
         if speaks:
             member.since = now
         else:
-            member.rung_at = now
+            # Since when it could have been rung counts for how long it takes: servers look after a
+            # queue at intervals.
+            member.rung_at = max(now - LATE_S, member.rests_until, ticket.joined)
 
     def _withdraw(self, ticket: Ticket, now: float) -> None:
         """Free the members who are rung for a caller."""
@@ -310,10 +315,12 @@ class Queue:
             state: Mapping[str, Any] = json.loads(text)
             tickets = [Ticket(**one) for one in state["tickets"]]
             members = {a: Member(**m) for a, m in state["members"].items()}
-            self.handled, self.setups = list(state["handled"]), list(state["setups"])
-            self.in_vain, self.last = state["in_vain"], state["last"]
+            self.handled, self.setups = list(state["handled"]), list(state.get("setups", ()))
+            self.in_vain, self.last = state.get("in_vain", 0.0), state["last"]
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no state of a queue: {error!r}") from error
+        for ticket in tickets:
+            ticket.offered = [address for address in ticket.offered if address in self.members]
         self.tickets = {ticket.id: ticket for ticket in tickets}
         self.members = {address: members.get(address, Member()) for address in self.members}
         return self

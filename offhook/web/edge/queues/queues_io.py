@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.kinds.announcement_io import Announcing
-from offhook.pipeline.conversation.call.absence_io import AgentTakesOver
+from offhook.pipeline.conversation.call.absence_io import HandedOver
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import Config
 from offhook.web.config.people.queues import AGENT, PREFIX
@@ -208,7 +208,7 @@ class Queues:
         if agent != target:
             reason = f"Nobody of {name} is free."
             take_over = partial(caller.hand_over, agent, PREFIX + name, reason)
-            raise AgentTakesOver(f"{agent} takes the call over", take_over)
+            raise HandedOver(f"{agent} takes the call over", take_over)
         to = caller.leg.destinations.get(target)
         if not call.away:  # the agent has kept the caller company
             await call.transfer(target)

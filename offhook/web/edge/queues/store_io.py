@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PREFIX = "offhook:queue:"
 TTL_S = 10 * KEPT_S
 """Expiry in s of a queue that nobody changes; presence of members is forgotten then."""
-EXCHANGE_S = 1.0
+EXCHANGE_S = 2.0
 """Time limit in s of a change in Redis; then it counts as failing."""
 MAX_TRIES = 20
 """Times that a change is tried while other servers change the same queue."""

@@ -198,6 +198,8 @@ class Waiting:
         if event is Event.ACCEPTED and await self._connect(address, person):
             return True
         words = {Event.DECLINED: Farewell.DECLINED, Event.UNDECIDED: Farewell.UNDECIDED}
+        if event is Event.ACCEPTED:
+            reason = "could not be connected"
         self._emit("rejected", person, reason or event.name.lower().replace("_", " "))
         self._host.transfers.people.release(person, words.get(event))
         await self._host.change(

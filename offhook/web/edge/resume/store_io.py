@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PREFIX = "offhook:call:"
 TTL_S = 180
 """Expiry in s of a call that is not saved again."""
-CLAIM_S = 0.5
+CLAIM_S = 2.0
 """Maximum time in s that a returning caller waits for Redis; then the call does not continue and a
 new one begins."""
 WRITE_S = 2.0

@@ -6,11 +6,12 @@ SEEKING   people are rung, or the caller   goes on with the caller; music in the
           the place in a queue is due      says it between two turns                       SEEKING
           somebody accepts                 ends its sentence, within PARTING_S, says that  PARTING
                                            it connects
-          nobody is left, or it takes      is told so by a message, and goes on; or        OVER
+          nobody is left, or it takes      learns it from a message, and goes on; or       OVER
           too long                         another one takes the call over
 PARTING   that was heard                   has left: the two are connected                 OVER
           the person has gone by then      goes on, and others are rung                    SEEKING
-any       the caller hangs up              has left                                        OVER
+any       the caller hangs up, or is       has left                                        OVER
+          transferred elsewhere
 """
 
 import asyncio
@@ -26,8 +27,9 @@ from pipecat.frames.frames import LLMRunFrame
 from offhook.media.leg import LegError
 from offhook.media.pcm import PACKET_MS, SAMPLES_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.conversation.call.absence_io import AgentTakesOver, Connect
+from offhook.pipeline.conversation.call.absence_io import Connect, HandedOver
 from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.events import CallTransferred, Event
 from offhook.pipeline.conversation.turns.turn import TurnState
 
 PARTING_S = 3.0
@@ -40,7 +42,7 @@ FAILED = (
     "The transfer to {target} has failed: {reason}. Say so to the caller in one short sentence, "
     "and go on with the conversation."
 )
-"""What the agent's model is told."""
+"""What the agent's model reads then."""
 _SPEAKING = (TurnState.HEARING, TurnState.ENDING)
 _SILENCE = np.zeros(SAMPLES_OUT, np.int16)
 
@@ -73,23 +75,31 @@ class Company:
         self._call, self._target = call, target
         self._tasks = TaskSet()
         """What is said."""
+        self._keeping: asyncio.Task[Any] | None = None
+        call.listeners.append(self._listen)
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, CallTransferred) and self.stage is Stage.SEEKING and self._keeping:
+            self._keeping.cancel()  # the agent has transferred the caller elsewhere
 
     async def keep(self, seek: Callable[["Company"], Awaitable[None]]) -> None:
         """Return when `seek` has: the caller is connected, gone, or with the agent alone."""
+        self._keeping = asyncio.current_task()
         try:
             await seek(self)
-        except AgentTakesOver as error:
+        except HandedOver as error:
             with suppress(LegError):
                 await error.hand_over()
         except LegError as error:
             self.stage = Stage.OVER
             if self._call.leg.closed is None:
-                await self._tell(str(error))
+                await self._inform(str(error))
         finally:
             self.stage = Stage.OVER
+            self._call.listeners.remove(self._listen)
             await self._tasks.close()
 
-    async def _tell(self, reason: str) -> None:
+    async def _inform(self, reason: str) -> None:
         """Have the agent's model answer to that, unless it has spoken since."""
         logger.info("{}: the agent goes on: {}", self._call.leg.call_id, reason)
         words = FAILED.format(target=self._target, reason=reason)

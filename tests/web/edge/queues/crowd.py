@@ -29,9 +29,11 @@ NEAR_HZ = 6
 SPEECH_LEVEL = 150
 DEAD_S = 6.0
 """Time in s without any sound after which somebody finds the line dead."""
+HURRIES_S = 1.5
+"""The same of callers who do not wait for a moment."""
 LONG_DEAD_S = 20.0
 """The same of callers who wait."""
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """Time in s from the answer in which a person wants to hear the caller."""
 AGAIN_S = 2.0
 """Time in s after which a key is pressed again."""
@@ -110,8 +112,6 @@ class Person:
     declines_every: int = 0
     busy_every: int = 0
     is_in_a_call: bool = False
-    clashes: int = 0
-    """Calls that came while another one was going on."""
     declined: int = 0
     busy: int = 0
     counted: Any = field(default_factory=lambda: count(1))
@@ -147,7 +147,7 @@ class Callers(ToneHost):
                     if abs(pitch - person.hz) < NEAR_HZ and person.name not in caller.heard:
                         caller.heard.append(person.name)
                 hurries = caller.gives_up_when_dead or bool(caller.heard)
-                dead = phone.dead_s > (DEAD_S if hurries else LONG_DEAD_S)
+                dead = phone.dead_s > (HURRIES_S if hurries else LONG_DEAD_S)
                 patience = caller.gives_up_after_s
                 out = patience is not None and time.monotonic() - began > patience
                 if (dead or out) and leg.closed is None:
@@ -175,6 +175,8 @@ class People(ToneHost):
         self._random = Random(seed)
         self.rung: list[Served] = []
         """Of each call, when it came."""
+        self.clashes: list[tuple[float, str, str]] = []
+        """Calls that came while another one was going on: when, for whom, and to whom."""
         self.accepted: list[Served] = []
         """Of each, when the caller was heard."""
 
@@ -185,7 +187,7 @@ class People(ToneHost):
         person = self.by_name[call.info.called]
         self.rung.append(Served(time.time(), call.info.caller, person.name))
         if person.is_in_a_call:
-            person.clashes += 1
+            self.clashes.append((time.time(), call.info.caller, person.name))
             return 486
         await asyncio.sleep(self._random.uniform(0.5, 2))
         if every(next(person.counted), person.busy_every):
