@@ -45,7 +45,6 @@ from offhook.telephony.sip.server_lookup_io import ServerLookup
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import ReferReceived
 from offhook.telephony.sip.stack_io import SipStack
-from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.transfer_io import Transfers
 from offhook.telephony.sip.trunks.registration import RegistrationStatus
 from offhook.telephony.sip.trunks.registrations import RegistrationChanged
@@ -181,10 +180,6 @@ class SipEndpoint:
     def bound(self) -> list[tuple[str, str, int]]:
         """Transport, host and port of each listener."""
         return self.stack.bound
-
-    @property
-    def trace(self) -> Trace:
-        return self.stack.trace
 
     @property
     def clock(self) -> PacketClock:

@@ -276,10 +276,10 @@ async def trace(request: web.Request) -> web.Response:
     call_id = _sip_call_id(edge, request.query.get("call", ""))
     wanted = request.headers.get("Accept", "")
     if "application/json" in wanted:
-        return web.json_response({"messages": edge.sip.trace.as_dicts(call_id)})
+        return web.json_response({"messages": edge.sip.stack.trace.as_dicts(call_id)})
     if PCAP in wanted:
-        return web.Response(body=edge.sip.trace.as_pcap(call_id), content_type=PCAP)
-    return web.Response(text=edge.sip.trace.render(call_id))
+        return web.Response(body=edge.sip.stack.trace.as_pcap(call_id), content_type=PCAP)
+    return web.Response(text=edge.sip.stack.trace.render(call_id))
 
 
 def _sip_call_id(edge: Edge, call_id: str) -> str | None:

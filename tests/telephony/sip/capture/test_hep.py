@@ -179,7 +179,7 @@ async def test_messages_are_copied_where_none_are_kept():
             far.ask("OPTIONS")
             await far.response(200)
             await until(lambda: len(came) == 2)
-            assert sip.trace.as_dicts() == []
+            assert sip.stack.trace.as_dicts() == []
 
 
 async def test_calls_go_on_without_the_collector():
@@ -230,5 +230,5 @@ async def test_a_reload_changes_the_collector():
             sip.reload(replace(sip.stack.settings, hep=None))
             far.ask("OPTIONS")
             await far.response(200)
-            assert sip.trace.export is None
+            assert sip.stack.trace.export is None
         assert (len(came), len(came_there)) == (2, 2)

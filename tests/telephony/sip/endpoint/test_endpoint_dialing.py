@@ -94,7 +94,7 @@ async def test_media_that_do_not_suit_are_offered_otherwise_and_never_less_safe(
         assert [(a.media, a.status) for a in record.attempts] == [(o[0], status) for o in offers]
         ids = tuple(attempt.sip_call_id for attempt in record.attempts)
         assert len(set(ids)) == len(offers)
-        shown = call._endpoint.trace.render(ids)
+        shown = call._endpoint.stack.trace.render(ids)
         assert all(f"{protocol} 111" in shown for protocol, *_ in offers)
         written = json.loads(record.line())["attempts"]
         assert written[0]["server"] == f"{HOST}:{far.port} UDP"
@@ -294,7 +294,7 @@ async def test_what_is_too_long_for_udp_goes_by_tcp_where_that_is_spoken(tmp_pat
             ended = await end_of(sip.dial(Dial("4711", headers=LONG)))
             assert ended.status == 404
             await end_of(sip.dial(Dial("4711")))
-            sent = [m for m in sip.trace.as_dicts() if m["sent"]]
+            sent = [m for m in sip.stack.trace.as_dicts() if m["sent"]]
             ways = [(m["transport"], m["first_line"].split()[0]) for m in sent]
             long = [("TCP", "INVITE"), ("TCP", "ACK")] * 2  # 407, 404
             assert ways[:4] == long
@@ -310,7 +310,7 @@ async def test_who_speaks_no_tcp_gets_it_by_udp_and_is_not_asked_again():
             assert invite.via.transport == "UDP"
             far.reply(invite, 486)
             assert (await end_of(call)).reason == "busy"
-            tcp = [m for m in sip.trace.as_dicts() if m["transport"] == "TCP"]
+            tcp = [m for m in sip.stack.trace.as_dicts() if m["transport"] == "TCP"]
             assert len(tcp) == 1, first
 
 

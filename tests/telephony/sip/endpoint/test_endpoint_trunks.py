@@ -84,8 +84,8 @@ async def test_a_registered_trunk_hears_from_our_socket_every_so_often(monkeypat
 
         await until(lambda: len(kept()) >= 3)
         assert set(kept()) == {(HOST, port_of(sip, "UDP"))}
-        assert "CRLF" not in sip.trace.render()
-        assert len(sip.trace.as_dicts()) == 2  # a keep-alive is no message
+        assert "CRLF" not in sip.stack.trace.render()
+        assert len(sip.stack.trace.as_dicts()) == 2  # a keep-alive is no message
     server.transport.close()
 
 

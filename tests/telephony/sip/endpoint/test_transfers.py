@@ -134,7 +134,7 @@ async def test_nobody_is_called_at_our_cost(caller, target):
         await host.talk()
         await asyncio.sleep(0.3)
         await caller.command("transfer", target.uri)
-        await until(lambda: "603 Decline" in sip.trace.render())
+        await until(lambda: "603 Decline" in sip.stack.trace.render())
     assert not len(target.heard())
 
 

@@ -21,7 +21,11 @@ from tests.telephony.sip.ends import tone
 from tests.web.edge.transfer_sounds import BLOCK, RATE
 from tests.web.edge.transfers.people import MUSIC_HZ, Office, office, speech
 
-ASKS, NOTED, SORRY = "While you wait, what is your order number?", "Noted.", "Sorry, nobody is free."
+ASKS, NOTED, SORRY = (
+    "While you wait, what is your order number?",
+    "Noted.",
+    "Sorry, nobody is free.",
+)
 CONNECTING = phrase(Phrase.CONNECTING, "en")
 MAX_SILENCE = 2 * RATE // BLOCK
 """Blocks of sound beside the caller's own words: 2 s, as a busy machine leaves holes."""
