@@ -78,8 +78,9 @@ class Pairs:
         with ExitStack() as connected:
             for leg in legs:
                 leg.playout.flush()
-                self._clock.add(leg)
-                connected.callback(self._clock.remove, leg)
+                if leg not in self._clock:  # as those are which had a conversation
+                    self._clock.add(leg)
+                    connected.callback(self._clock.remove, leg)
             connected.callback(Bridge(legs[0], legs[1], pair.report_over).close)
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
