@@ -56,7 +56,6 @@ function askWho(fault = "") {
     make("p", { className: "soft" }, "They are those that a telephone registers with: [sip.extensions.101] in offhook.toml, say."));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    bell.unlock();
     try {
       work(await session("POST", { number: number.value.trim(), password: password.value }));
     } catch (error) {
@@ -173,5 +172,6 @@ function contextOf(agent, root) {
   };
 }
 
+for (const touched of ["pointerdown", "keydown"]) addEventListener(touched, () => bell.unlock());
 addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
 show();

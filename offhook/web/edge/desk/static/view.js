@@ -105,7 +105,6 @@ export class View {
   }
 
   async #dial(number) {
-    this.#bell.unlock();
     this.#tell("");
     const talking = this.#talking();
     if (talking) await talking.hold(true);
@@ -202,7 +201,6 @@ export class View {
   }
 
   async #answer(call) {
-    this.#bell.unlock();
     const talking = this.#talking();
     if (talking) await talking.hold(true);
     await call.answer();
