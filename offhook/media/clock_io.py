@@ -100,10 +100,6 @@ class PacketClock:
             for source in self._sources:
                 source.follow(True)
 
-    def __contains__(self, leg: Ticked) -> bool:
-        """Return whether a leg is ticked."""
-        return any(leg in phase for phase in self._phases)
-
     def replace(self, one: Ticked, other: Ticked) -> None:
         """Tick another in the place of one, in the same phase; if that is not ticked, do
         nothing."""

@@ -39,6 +39,7 @@ async def test_a_caller_of_a_queue_is_accepted_with_a_click_and_noted(tmp_path, 
         "who": "Bob, 102",
         "words": said["words"],
         "talk": [620, 440],
+        "without ann": [740, 620],
         "history": [f"101: {HOSTILE}", "101: Wants to be called back"],
         "ran": ["Desk \u00b7 offhook", 0],
     }

@@ -274,5 +274,9 @@ class SipEndpoint:
         else:
             self._follower.receive(call, refer)
 
+    async def add_member(self, call: SipCall, number: str) -> None:
+        """Have a number called and join the call of an extension. Raises DialError."""
+        await self._extensions.add(call, number)
+
     async def transfer(self, call: SipCall, target: str) -> None:
         await self._transfers.transfer(call, target)

@@ -51,6 +51,7 @@ TABLE = {
     ("POST", "/desk/calls/{call}/decision"): Use.DESK,
     ("GET", "/desk/calls/{call}/history"): Use.DESK,
     ("POST", "/desk/calls/{call}/notes"): Use.DESK,
+    ("POST", "/desk/calls/{call}/members"): Use.DESK,
     ("POST", "/desk/queues/{name}"): Use.DESK,
     ("GET", "/calls"): Use.READ,
     ("POST", "/calls"): Use.OPERATE,

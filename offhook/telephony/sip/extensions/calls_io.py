@@ -13,7 +13,7 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import SipCalls
 from offhook.telephony.sip.dial_plan import Destination, destination, own_uri, request_uri
-from offhook.telephony.sip.extensions.pairs_io import Pair, Pairs
+from offhook.telephony.sip.extensions.pairs_io import MAX_TOGETHER, Pair, Pairs
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.outgoing_calls_io import OutgoingCalls
@@ -93,7 +93,7 @@ class ExtensionCalls:
 
     def _second(self, first: SipCall, where: Destination) -> SipCall:
         """Make the call that is connected with `first`: it shows who calls."""
-        settings = self._stack.settings
+        settings, callers = self._stack.settings, self._calls.callers
         info, outside = first.info, where.outside
         number = where.extension or where.number or info.called
         trunk = outside if outside is not None else settings.phones[where.extension]
@@ -109,13 +109,41 @@ class ExtensionCalls:
             trunk=trunk.name,
             tenant=info.tenant,
         )
-        return self._calls.new(trunk, about, of_caller=first.call_id)
+        return self._calls.new(trunk, about, of_caller=callers.get(first.call_id, first.call_id))
 
     def _target(self, where: Destination, called: str) -> Uri:
         """Raises SipError."""
         if where.outside is None:
             return own_uri(where.extension)
         return request_uri(where.number or called, where.outside)
+
+    def _where(self, call: SipCall, number: str) -> Destination | None:
+        """Return where an extension in a call may have a number called; None: nowhere."""
+        about = CallInfo(
+            edge="sip",
+            caller=call.trunk.extension if call.trunk is not None else "",
+            called=number,
+            trunk=call.info.trunk,
+        )
+        where = destination(self._stack.settings, about, call.trunk)
+        return None if where.status or where.agent is not None else where.to(number)
+
+    async def add(self, call: SipCall, number: str) -> None:
+        """Call a number for an extension in a call; all hear each other then, and go on when one of
+        them leaves. Raises DialError."""
+        pair, where = self._pairs.of(call), self._where(call, number)
+        if pair is None or pair.leaving is not None:
+            raise DialError(403, "only a call between two telephones can have more members")
+        if where is None:
+            raise DialError(403, f"{number} cannot be called from here, or is an agent")
+        if len(pair.members) >= MAX_TOGETHER:
+            raise DialError(486, f"{MAX_TOGETHER} are in the call, and it can have no more")
+        third = await self._reach(call, where)
+        self._tasks.spawn(self._calls.finish_when_over(third), f"sip call {third.call_id}")
+        if pair.over or call not in pair.members or len(pair.members) >= MAX_TOGETHER:
+            third.end(End.OTHER_END_HUNG_UP)
+            raise DialError(487, "the call has ended, or is full")
+        pair.add(third)
 
     # --- transfers by the phones ---
 
@@ -129,22 +157,15 @@ class ExtensionCalls:
         assert session is not None
         assert pair is not None
         extension = call.trunk.extension if call.trunk is not None else ""
-        if not extension or pair.leaving is not None:  # a caller from outside transfers nobody
-            session.refers.refuse(603, monotonic())
+        if not extension or pair.leaving is not None or not pair.is_two:
+            session.refers.refuse(603, monotonic())  # a caller from outside transfers nobody
         elif refer.replaces:
             self._give_to_its_other_call(call, pair, refer)
         else:
-            about = CallInfo(
-                edge="sip",
-                caller=extension,
-                called=refer.target.number,
-                trunk=call.info.trunk,
-            )
-            where = destination(self._stack.settings, about, call.trunk)
-            if where.status or where.agent is not None:
+            where = self._where(call, refer.target.number)
+            if where is None:
                 session.refers.refuse(603, monotonic())
             else:
-                where = where.to(refer.target.number)
                 session.refers.accept(monotonic())
                 work = self._transfer(call, session, pair, where)
                 self._tasks.spawn(work, f"transfer {call.call_id}")
@@ -156,7 +177,7 @@ class ExtensionCalls:
         assert session is not None
         other = self._other_call(call, refer)
         second = self._pairs.of(other) if other is not None else None
-        if other is None or second is None or second is pair:
+        if other is None or second is None or second is pair or not second.is_two:
             session.refers.refuse(603, monotonic())
             return
         session.refers.accept(monotonic())

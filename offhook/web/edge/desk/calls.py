@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.extension import trunk_name
 from offhook.web.edge.calls_io import UnknownCall
 from offhook.web.edge.edge_io import Edge
@@ -21,13 +22,15 @@ class DeskCall:
     number: str
     name: str = ""
     state: str = "ended"
+    others: tuple[str, ...] = ()
+    """Numbers of those who are in it besides, once others were added."""
     person: Person | None = None
     """Who is to decide whether the caller is connected; None: nobody has to."""
 
     async def shown(self) -> dict[str, Any]:
         """Returns the call as its desk sees it, without what was said in it."""
-        shown = {"call_id": self.call_id, "number": self.number, "name": self.name}
-        shown["state"] = self.state
+        shown: dict[str, Any] = {"call_id": self.call_id, "number": self.number, "name": self.name}
+        shown |= {"state": self.state, "others": self.others}
         if self.person is None:
             return shown
         about = self.person.briefing
@@ -46,7 +49,7 @@ def calls_of(edge: Edge, extension: str) -> list[DeskCall]:
     if edge.sip is None:
         return []
     return [
-        _desk_call(call, edge.sip.caller_of(call.call_id), asked.get(call.call_id))
+        _desk_call(edge.sip, call, asked.get(call.call_id))
         for call in edge.sip.calls.values()
         if call.trunk is not None and call.trunk.extension == extension and call.state != "ended"
     ]
@@ -68,13 +71,19 @@ def find(edge: Edge, extension: str, call_id: str) -> DeskCall:
     return DeskCall(call_id, ended.caller_call, number)
 
 
-def _desk_call(call: SipCall, caller_call: str, person: Person | None) -> DeskCall:
-    info = call.info
+def _desk_call(sip: SipEndpoint, call: SipCall, person: Person | None) -> DeskCall:
+    info, pair = call.info, sip.pairs.of(call)
     rings_here = info.direction == "outbound"
+    together = pair.members if pair is not None and not pair.is_two else []
     return DeskCall(
         call.call_id,
-        caller_call,
+        sip.caller_of(call.call_id),
         *((info.caller, info.caller_name) if rings_here else (info.called, "")),
         call.state,
+        tuple(_far_end(one) for one in together if one is not call),
         person,
     )
+
+
+def _far_end(call: SipCall) -> str:
+    return call.info.called if call.info.direction == "outbound" else call.info.caller

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from offhook.telephony.call_progress_io import DialError
 from offhook.web.edge.calls_io import EVENT_STREAM
 from offhook.web.edge.console.live_events_io import BUSY_S, STREAM_S, stream
 from offhook.web.edge.desk.calls import DeskCall, find
@@ -22,6 +23,8 @@ from offhook.web.http.access_io import GRANT, is_operator
 DESKS: web.AppKey[DeskFeed] = web.AppKey("desks", DeskFeed)
 MAX_NOTE_CHARS = 2000
 """Maximum characters of a note; a longer one is refused with 400."""
+MAX_NUMBER_CHARS = 40
+"""Maximum characters of a number to be called; a longer one is refused with 400."""
 NOT_YET = "this call is not in the store yet: save the note once it is over"
 
 
@@ -98,6 +101,24 @@ async def noted(request: web.Request) -> web.Response:
     return web.json_response({"call_id": call.call_id}, status=201)
 
 
+async def added(request: web.Request) -> web.Response:
+    """POST /desk/calls/{call}/members: somebody is called, and all hear each other; answered once
+    they have answered."""
+    call, edge = _call(request), request.app[EDGE]
+    to = await _given(request, "to", str)
+    if not to or len(to) > MAX_NUMBER_CHARS:
+        return error(400, 'the body is {"to": "102"}: an extension, or a number outside')
+    line = edge.sip.calls.get(call.call_id) if edge.sip is not None else None
+    if edge.sip is None or line is None or call.state != "answered":
+        return error(409, "the call is not connected")
+    try:
+        await edge.sip.add_member(line, to)
+    except DialError as fault:
+        return error(409, str(fault))
+    request.app[DESKS].wake()
+    return web.json_response({"to": to}, status=201)
+
+
 async def paused(request: web.Request) -> web.Response:
     """POST /desk/queues/{name}: whether the extension is rung for the callers of a queue."""
     paused = await _given(request, "paused", bool)
@@ -124,4 +145,5 @@ def add_routes(app: web.Application) -> None:
     app.router.add_post("/desk/calls/{call}/decision", decided)
     app.router.add_get("/desk/calls/{call}/history", history)
     app.router.add_post("/desk/calls/{call}/notes", noted)
+    app.router.add_post("/desk/calls/{call}/members", added)
     app.router.add_post("/desk/queues/{name}", paused)

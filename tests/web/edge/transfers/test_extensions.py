@@ -66,6 +66,8 @@ async def test_who_accepts_by_a_key_is_connected(tmp_path: Path, to: str) -> Non
         await key
         await ann.talks_with(bob)
         assert found == ["requested", "ringing", "briefing", "accepted", "bridged"]
+        ticked = [id(leg) for phase in server.edge.clock._phases for leg in phase]
+        assert len(ticked) == len(set(ticked)) == 2
         await bob.far.hang_up()
         await ann.far.is_hung_up()
 

@@ -19,6 +19,8 @@ export class Beside {
   #about = make("div");
   #words = make("ol", { className: "said", tabIndex: 0, "aria-label": "Said so far" });
   #conversation = make("section", { hidden: true }, make("h3", {}, "Said so far"), this.#words);
+  #add = make("form", { className: "add", hidden: true });
+  #together = make("p", { className: "soft", role: "status" });
   #history = make("section", { hidden: true });
   #note = make("textarea", { rows: 3, maxLength: MAX_NOTE, dir: "auto" });
   #saved = make("p", { className: "soft", role: "status" });
@@ -38,9 +40,10 @@ export class Beside {
       event.preventDefault();
       this.#save();
     });
+    this.#fillAdd(id);
     this.element = make("section", { className: "card caller" },
       make("div", { className: "card-head" }, this.#name, this.#state),
-      this.#about, this.#conversation, this.#history, this.#notes, form);
+      this.#about, this.#together, this.#add, this.#conversation, this.#history, this.#notes, form);
     this.#showHistory();
   }
 
@@ -53,6 +56,9 @@ export class Beside {
     this.#state.dataset.state = rings ? "waiting" : "up";
     this.#state.textContent = rings ? "Rings" : "Connected";
     if (call.briefing && !rings) this.#state.textContent = "Is asked";
+    this.#add.hidden = rings || Boolean(call.briefing);
+    const others = call.others.length > 1 ? `In this call: ${call.others.join(", ")}` : "";
+    if (this.#shown.others !== others) this.#together.textContent = this.#shown.others = others;
     const about = JSON.stringify([call.state, call.briefing, call.accepted, call.target]);
     if (this.#shown.about !== about) {
       this.#shown.about = about;
@@ -74,6 +80,8 @@ export class Beside {
     this.#state.dataset.state = "down";
     this.#state.textContent = "Ended";
     this.#about.replaceChildren();
+    this.#together.textContent = "";
+    this.#add.hidden = true;
     this.#close.hidden = false;
   }
 
@@ -97,6 +105,27 @@ export class Beside {
       make("p", { className: "soft" }, `For ${target.replace(/^queue:/, "")}, waits for `, make("span", { data: { since } }, lasted(since))),
       make("div", { className: "row-actions" }, button("accept", "Accept", "primary"), button("decline", "Pass on", "danger")),
     ];
+  }
+
+  /** Somebody more is called, and all hear each other once they have answered. */
+  #fillAdd(id) {
+    const number = make("input", { id: `add-${id}`, type: "tel", autocomplete: "off", required: true });
+    const button = make("button", { type: "submit" }, "Add");
+    this.#add.append(make("label", { htmlFor: number.id }, "Add somebody to the call"),
+      make("div", { className: "number" }, number, button));
+    this.#add.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      button.disabled = true;
+      this.#together.textContent = `${number.value} is called…`;
+      try {
+        await change(`${this.#path}/members`, { to: number.value.replace(/[^0-9A-Za-z+*#]/g, "") });
+        number.value = "";
+        if (!this.#shown.others) this.#together.textContent = "";
+      } catch (error) {
+        this.#together.textContent = error.message;
+      }
+      button.disabled = false;
+    });
   }
 
   async #showHistory() {
