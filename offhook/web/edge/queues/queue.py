@@ -90,6 +90,8 @@ class Queue:
     def __init__(self, members: Iterable[str], strategy: Strategy, wrap_up_s: float) -> None:
         self.tickets: dict[str, Ticket] = {}
         self.members = {address: Member() for address in members}
+        self._elsewhere: dict[str, Member] = {}
+        """Members that only the configuration of other servers has."""
         self.handled: list[float] = []
         """Time in s that members needed for each of the last calls, from ringing to wrapping up,
         with what they spent in vain before it: on callers who hung up, and resting."""
@@ -141,7 +143,8 @@ class Queue:
         accepted_at = now
         for ticket in (*self.order, None)[:position]:
             if ticket is not None and ticket.offered:
-                accepted_at = max(now, self.members[ticket.offered[0]].rung_at + setup)
+                member = self.members.get(ticket.offered[0], Member(rung_at=now))
+                accepted_at = max(now, member.rung_at + setup)
             else:
                 accepted_at = free_at[0] + setup
                 heapreplace(free_at, free_at[0] + usual)
@@ -167,7 +170,8 @@ class Queue:
             if (member := self.members.get(address)) is not None and member.ticket != ticket_id:
                 member.ticket, member.speaks, member.server = ticket_id, True, server
                 member.since = member.rung_at = now
-        for ticket in tickets:
+        taken = {member.ticket for member in self.members.values() if member.speaks}
+        for ticket in (one for one in tickets if one.id not in taken):
             there = self.tickets.setdefault(ticket.id, ticket)
             there.server, there.renewed = server, now
         for member in self.members.values():
@@ -300,7 +304,10 @@ class Queue:
         """Return the state as JSON."""
         state = {
             "tickets": [asdict(ticket) for ticket in self.tickets.values()],
-            "members": {address: asdict(member) for address, member in self.members.items()},
+            "members": {
+                address: asdict(member)
+                for address, member in (*self._elsewhere.items(), *self.members.items())
+            },
             "handled": self.handled,
             "in_vain": self.in_vain,
             "setups": self.setups,
@@ -319,8 +326,7 @@ class Queue:
             self.in_vain, self.last = state.get("in_vain", 0.0), state["last"]
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no state of a queue: {error!r}") from error
-        for ticket in tickets:
-            ticket.offered = [address for address in ticket.offered if address in self.members]
         self.tickets = {ticket.id: ticket for ticket in tickets}
+        self._elsewhere = {a: m for a, m in members.items() if a not in self.members}
         self.members = {address: members.get(address, Member()) for address in self.members}
         return self

@@ -2,6 +2,7 @@
 
 import heapq
 import random
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -143,6 +144,80 @@ def test_a_place_that_was_lost_is_made_anew() -> None:
     there.join(second, 2)
     there.renew("s", [first, second], {}, 3)
     assert [t.id for t in there.order] == ["t01", "t02"]
+
+
+def test_who_has_been_accepted_waits_no_more_however_late_a_server_knows_it() -> None:
+    there = queue()
+    one = ticket(1)
+    there.join(one, 0)
+    there.assign(0)
+    there.accepted("t01", "a", 1)
+    there.renew("s", [one], {}, 1)
+    assert there.order == []
+    there.released("a", "t01", 2)  # the person had hung up
+    there.renew("s", [one], {}, 2)
+    assert [t.id for t in there.order] == ["t01"]
+
+
+def test_an_acceptance_that_was_lost_is_made_anew() -> None:
+    there = queue()
+    there.renew("s", [], {"t01": "a"}, 1)
+    assert there.members["a"].state(1) == "speaking"
+    there.released("a", "t01", 61)
+    assert there.members["a"].state(61) == "ready"
+
+
+def test_members_of_another_server_s_configuration_keep_their_state() -> None:
+    ours, theirs = queue(("a", "b")), queue(("b", "c"))
+    theirs.join(ticket(1), 0)
+    theirs.pause("b", True)
+    theirs.assign(0)
+    ours.load(theirs.dump())
+    theirs.load(ours.dump())
+    assert theirs.members["c"].state(1) == "ringing"
+    assert ours.wait_s(1, 1) is None
+
+
+def test_callers_who_have_not_come_back_are_given_up() -> None:
+    there = queue()
+    there.join(ticket(1), 0)
+    assert there.renew("other", [], {}, KEPT_S) == []
+    assert [t.id for t in there.renew("other", [], {}, KEPT_S + 1)] == ["t01"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_waiting_times_count_ringing_briefing_and_those_who_decline(seed: int) -> None:
+    """Two members, who need 5 to 15 s to accept, and decline every fourth caller."""
+    chance, there = random.Random(seed), queue(("a", "b"), wrap_up_s=2)
+    due: dict[str, float] = {}
+    said: dict[str, list[tuple[float, float]]] = {}
+    ratios = []
+    for number in range(60):
+        there.join(ticket(number), 0)
+    now = 0.0
+    while there.tickets:
+        now += 0.5
+        there.renew("s", there.order, conversations(there), now)
+        there.assign(now)
+        for address, member in there.members.items():
+            if member.ticket and address not in due:
+                due[address] = now + chance.uniform(5, 15)
+            if not member.ticket or now < due[address]:
+                continue
+            one = member.ticket
+            del due[address]
+            if member.speaks:
+                there.released(address, one, now)
+            elif chance.random() < 0.25:
+                there.passed(one, address, now)
+            elif there.accepted(one, address, now):
+                due[address] = now + chance.uniform(20, 40)
+                ratios += [w / (now - at) for at, w in said.pop(one, []) if now - at > 60]
+        for place, one in enumerate(there.order, 1):
+            if now % 45 == 0 and (wait := there.wait_s(place, now)) is not None:
+                said.setdefault(one.id, []).append((now, wait))
+    assert len(ratios) > 100
+    assert abs(statistics.median(ratios) - 1) < 0.2
 
 
 EVENTS = ("join", "leave", "accept", "pass", "release", "assign", "pause", "ready", "reload")
