@@ -45,7 +45,7 @@ from offhook.web.edge.calls import tracing_io
 from offhook.web.edge.calls.answering import answer_policy
 from offhook.web.edge.calls.call_recording_io import CallRecording
 from offhook.web.edge.calls.handoffs_io import Handoffs
-from offhook.web.edge.calls.page_messages import for_the_page
+from offhook.web.edge.calls.page_messages import for_the_page, of_quality
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.queues.queues_io import Queues
@@ -223,16 +223,8 @@ class LiveCall:
 
     def send_quality(self) -> None:
         """Sends the caller's page statistics of the line."""
-        s = self.leg.statistics()
-        if s.mos is not None and self.leg.closed is None:
-            quality = {
-                "mos": round(s.mos, 2),
-                "loss": round(s.loss, 4),
-                "jitter_ms": round(s.jitter_ms, 1),
-                "round_trip_ms": s.round_trip_ms and round(s.round_trip_ms),
-                "buffer_ms": round(s.buffer_ms),
-            }
-            self.send({"type": "quality", **quality})
+        if self.leg.closed is None and (message := of_quality(self.leg.statistics())):
+            self.send(message)
 
     # --- life ---
 

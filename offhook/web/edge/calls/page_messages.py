@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from offhook.media.leg import LegStatistics
 from offhook.pipeline.conversation.events import (
     AgentChanged,
     AgentFailed,
@@ -37,3 +38,17 @@ def for_the_page(event: Event, *, operator: bool = False) -> dict[str, Any] | No
         case CallStarted(agent=agent, recognizer=recognizer, synthesizer=synthesizer):
             return {"type": "welcome", "agent": agent, "hears": recognizer, "speaks": synthesizer}
     return None
+
+
+def of_quality(s: LegStatistics) -> dict[str, Any] | None:
+    """Returns the message about the quality of a line; None before that is known."""
+    if s.mos is None:
+        return None
+    return {
+        "type": "quality",
+        "mos": round(s.mos, 2),
+        "loss": round(s.loss, 4),
+        "jitter_ms": round(s.jitter_ms, 1),
+        "round_trip_ms": s.round_trip_ms and round(s.round_trip_ms),
+        "buffer_ms": round(s.buffer_ms),
+    }
