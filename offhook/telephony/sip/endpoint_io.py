@@ -27,7 +27,6 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import Hooks, Host, SipCalls
 from offhook.telephony.sip.extensions.calls_io import ExtensionCalls
 from offhook.telephony.sip.extensions.pairs_io import Pairs
-from offhook.telephony.sip.extensions.registrar import Bindings
 from offhook.telephony.sip.following_io import ReferFollower
 from offhook.telephony.sip.incoming_calls_io import IncomingCalls
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
@@ -201,12 +200,6 @@ class SipEndpoint:
     def show_messages(self, counts: Mapping[str, tuple[int, int]]) -> None:
         """Have the phones of extensions show how many messages wait, new and heard ones."""
         self.stack.agent.phones.show(counts, monotonic())
-        self.stack.process()
-
-    def restore_phones(self, phones: Mapping[str, Bindings]) -> None:
-        """Have phones of before a restart ring, by extension."""
-        for number, each in phones.items():
-            self.stack.agent.phones.restore(number, each, monotonic())
         self.stack.process()
 
     def _on_event(self, event: UserAgentEvent) -> None:

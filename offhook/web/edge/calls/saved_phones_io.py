@@ -65,4 +65,7 @@ class PhonesKeeper:
         return found
 
     async def _restore(self, phones: Restored) -> None:
-        self._sip.restore_phones(phones)
+        stack = self._sip.stack
+        for number, each in phones.items():
+            stack.agent.phones.restore(number, each, monotonic())
+        stack.process()
