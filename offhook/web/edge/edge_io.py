@@ -403,10 +403,7 @@ class Edge:
         self.forget(record.call_id)
         if self.recovery is not None:
             self.recovery.forget(record.call_id)
-        sip, call_id = self.sip, record.call_id
-        call = sip.calls.get(call_id) if sip is not None else None
-        caller_call = sip.caller_of(call_id) if sip is not None else call_id
-        self.records.add(record, call, caller_call, self.config.log.calls)
+        self.records.add(record, self.sip, self.config.log.calls)
 
     def forget(self, call_id: str) -> None:
         """Drops what waits for a call that is over: a program's decision, its conversation, and the

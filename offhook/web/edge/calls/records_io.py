@@ -16,7 +16,6 @@ from offhook.media.leg import Leg
 from offhook.media.line_recording import NotRecorded
 from offhook.media.recording_io import FinishedRecording, RecordingWriter, check_writable
 from offhook.telephony.call_record import CallRecord
-from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
@@ -224,26 +223,25 @@ class CallRecords:
             return None
         return KeptCall(leg, self.kept.add, sound, words=self.kept.words)
 
-    def add(
-        self, record: CallRecord, call: SipCall | None, caller_call: str, path: Path | None
-    ) -> None:
-        """Records a phone or carrier call that has ended. `call` is the one of SIP, placed for the
-        caller of `caller_call`, and `path` is a file of a line a call, if there shall be one."""
-        line = logger.bind(call=record.call_id, record=record.as_dict())
+    def add(self, record: CallRecord, sip: SipEndpoint | None, path: Path | None) -> None:
+        """Records a phone or carrier call that has ended. `sip` has those over SIP, and `path` is a
+        file of a line a call, if there shall be one."""
+        call_id = record.call_id
+        line = logger.bind(call=call_id, record=record.as_dict())
         if EndReason.of(record.end_reason).end is End.REFUSED:
             line = line.bind(a_minute=record.trunk)
         line.info(
             "{}: {} called {}, {:.1f} s: {}",
-            record.call_id,
+            call_id,
             "we" if record.direction == "outbound" else record.caller or "somebody",
             record.called or "us",
             record.duration_seconds,
             record.end_reason,
         )
-        if call is not None:
+        if sip is not None and (call := sip.calls.get(call_id)) is not None:
             if isinstance(call.leg, SipLeg):
                 self._metrics.count_call(call.leg)
-            self.ended[record.call_id] = EndedCall(record, call.progress, caller_call)
+            self.ended[call_id] = EndedCall(record, call.progress, sip.caller_of(call_id))
             if len(self.ended) > ENDED_CALLS:
                 del self.ended[next(iter(self.ended))]
         if record.edge == "sip" and record.end_reason == End.CONTINUED_ELSEWHERE:
