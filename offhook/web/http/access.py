@@ -135,7 +135,8 @@ OF_TENANTS = frozenset(
         *("/calls/{call}/members", "/calls/{call}/members/{member}"),
         *("/campaigns", "/campaigns/{campaign}", "/campaigns/{campaign}/recipients"),
         *("/campaigns/{campaign}/report.csv", "/voicemails", "/voicemails/{call}"),
-        *("/trunks", "/agents", "/queues", "/queues/{name}", "/queues/{name}/members"),
+        *("/trunks", "/extensions", "/agents"),
+        *("/queues", "/queues/{name}", "/queues/{name}/members"),
     )
 )
 """The operator's routes that the keys of tenants reach too, each for what is the tenant's own. Any

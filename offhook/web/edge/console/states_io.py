@@ -37,9 +37,12 @@ async def extensions(request: web.Request) -> web.Response:
     """GET /extensions."""
     from offhook.web.edge.console.extension_states import extension_states
 
-    return web.json_response(
-        {"extensions": extension_states(request.app[EDGE], time() - monotonic())}
-    )
+    edge, tenant = request.app[EDGE], wanted_tenant(request)
+    states = extension_states(edge, time() - monotonic())
+    if tenant:
+        its = edge.config.tenants.get(tenant, Tenant())
+        states = [each for each in states if its.has_number(each["number"])]
+    return web.json_response({"extensions": states})
 
 
 async def engines(request: web.Request) -> web.Response:

@@ -50,6 +50,7 @@ def table(folder: Path) -> dict[str, Any]:
             "udp": free_port(),
             "tcp": None,
             "trunks": [trunk("acme"), trunk("beta"), trunk("")],
+            "extensions": {number: {"password": "long"} for number in ("101", "102", "103")},
             "routes": [
                 {"trunk": "acme-line", "agent": "shop"},
                 {"called": "+4930111*", "agent": "shop"},
@@ -72,7 +73,7 @@ def table(folder: Path) -> dict[str, Any]:
                 "max_calls": 2,
                 "agents": ["shop"],
                 "trunks": ["acme-line"],
-                "numbers": ["+4930111*"],
+                "numbers": ["+4930111*", "101"],
                 "queues": ["sales"],
             },
             "beta": {
@@ -80,7 +81,7 @@ def table(folder: Path) -> dict[str, Any]:
                 "agents": ["night"],
                 "trunks": ["beta-line"],
                 "carriers": ["twilio"],
-                "numbers": ["+4930222*"],
+                "numbers": ["+4930222*", "102"],
                 "queues": ["support"],
             },
         },

@@ -46,6 +46,7 @@ OWN: dict[tuple[str, str], Any] = {
     ("GET", "/voicemails"): None,
     ("DELETE", "/voicemails/{call}"): None,
     ("GET", "/trunks"): None,
+    ("GET", "/extensions"): None,
     ("GET", "/agents"): None,
     ("GET", "/queues"): None,
     ("GET", "/queues/{name}"): None,
@@ -195,6 +196,8 @@ async def test_lists_have_what_is_the_tenants(server: SharedServer) -> None:
         carriers = {"acme": [], "beta": ["twilio"]}[its[0]]
         assert [trunk["name"] for trunk in trunks] == [f"{its[0]}-line", *carriers]
         assert [agent["name"] for agent in agents] == [{"acme": "shop", "beta": "night"}[its[0]]]
+        [extension] = await listed(key, "/extensions")
+        assert extension["number"] == {"acme": "101", "beta": "102"}[its[0]]
         queues = await listed(key, "/queues")
         assert [q["name"] for q in queues] == [{"acme": "sales", "beta": "support"}[its[0]]]
         _, sums = await server.ask(key, "GET", "/calls/numbers?from=2026-09-01")
@@ -203,10 +206,12 @@ async def test_lists_have_what_is_the_tenants(server: SharedServer) -> None:
         assert status == 200
     assert len(await listed("operator", "/calls")) == 3
     assert len(await listed("operator", "/voicemails")) == 3
+    assert len(await listed("operator", "/extensions")) == 3
     assert [c["call_id"] for c in await listed("operator", "/calls?tenant=beta&text=card")] == [
         "kept-beta"
     ]
-    for path in ("/calls?text=card", "/voicemails", "/campaigns", "/trunks", "/agents", "/queues"):
+    states = ("/trunks", "/extensions", "/agents", "/queues")
+    for path in ("/calls?text=card", "/voicemails", "/campaigns", *states):
         its = await listed("operator", f"{path}{'&' if '?' in path else '?'}tenant=acme")
         assert its == await listed("acme", path), path
         status, _ = await server.ask("beta", "GET", f"{path.partition('?')[0]}?tenant=acme")
