@@ -31,6 +31,7 @@ what cannot be sent the newest."""
 MAX_NOTES = 32
 """Messages beside the sound that wait to be sent; the connection is closed when there are more."""
 MAX_MESSAGE_BYTES = 16 * 1024
+"""Maximum bytes of a message of the other process; a larger one closes the connection."""
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 RelaySocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse

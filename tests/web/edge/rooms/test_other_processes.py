@@ -16,10 +16,12 @@ from offhook.media.end_reason import End
 from offhook.web.app.callers.caller_sip_io import SipCaller
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S, until
+from tests.web.edge.phones import ScriptedPhone
 from tests.web.edge.rooms.ends import FAINT_DB, HOST, DeskPhone, FarEnd, desk_phone
 from tests.web.edge.test_processes import TwoProcesses, callers
 
 pytestmark = pytest.mark.slow
+BUSY, RINGS = free_port(), free_port()
 
 
 class Call:
@@ -49,8 +51,9 @@ class Call:
         await self.until_member("desk", "joined")
         return end
 
-    async def kinds(self) -> list[str]:
-        return [e["event"] for e in (await self.asks("GET", "/timeline"))["timeline"]]
+    async def timeline(self) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = (await self.asks("GET", "/timeline"))["timeline"]
+        return events
 
 
 @asynccontextmanager
@@ -61,6 +64,8 @@ async def calling(folder: Path) -> AsyncIterator[tuple[Call, DeskPhone, int]]:
         trunks = [
             {"name": "desk", "server": f"{HOST}:{port}"},
             {"name": "phones", "addresses": [HOST]},
+            {"name": "busy", "server": f"{HOST}:{BUSY}"},
+            {"name": "rings", "server": f"{HOST}:{RINGS}"},
         ]
         settings = {
             "SIP_UDP": str(sip),
@@ -106,7 +111,29 @@ async def test_a_phone_is_called_into_a_room_of_any_process(tmp_path: Path) -> N
         )
         assert refused[0] == 409
         assert "none" in refused[1]["error"]
-        assert (await call.kinds()).count("member_left") == 2
+        assert [e["event"] for e in await call.timeline()].count("member_left") == 2
+
+
+async def test_who_does_not_answer_leaves(tmp_path: Path) -> None:
+    async with (
+        calling(tmp_path) as (call, _, _),
+        ScriptedPhone(486).running(BUSY),
+        ScriptedPhone(180).running(RINGS),
+    ):
+        dial = {"to": "1", "trunk": "busy"}
+        await call.asks("POST", "/members", name="busy", dial=dial)
+        await call.until_member("busy", None)
+        dial = {"to": "1", "trunk": "rings"}
+        await call.asks("POST", "/members", name="rings", dial=dial)
+        await call.until_member("rings", "connecting")
+        await call.asks("DELETE", "/members/rings")
+        await call.until_member("rings", None)
+        left = [e for e in await call.timeline() if e["event"] == "member_left"]
+        assert [event["member"] for event in left] == ["busy", "rings"]
+        assert "486" in left[0]["reason"] or "busy" in left[0]["reason"].lower()
+        async with asyncio.timeout(HANGS_S):
+            while "sip" in str((await call.server.ask("GET", "/calls"))[1]):
+                await asyncio.sleep(0.05)
 
 
 async def test_a_call_of_another_process_is_brought_in_and_goes_on(tmp_path: Path) -> None:
