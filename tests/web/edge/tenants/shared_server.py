@@ -165,7 +165,9 @@ async def shared_server(folder: Path, **sections: Any) -> AsyncIterator[SharedSe
     runner = Runner(application(edge))
     await runner.setup()
     try:
-        await until(lambda: edge.ready)
+        kept = edge.records.kept
+        assert kept is not None
+        await until(lambda: edge.ready and kept.ready)
         await runner.listen("127.0.0.1", 0)
         yield SharedServer(edge, f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:

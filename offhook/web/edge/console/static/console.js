@@ -39,7 +39,6 @@ async function show() {
     if (!who) return askForKey();
     out.hidden = !signedIn;
     document.body.dataset.who = who;
-    document.body.dataset.tenant = tenant;
     document.querySelector('nav a[href="#/engines"]').hidden = Boolean(tenant); // they are the server's
     await VIEWS[view](main, rest, signal, who);
     if (!signal.aborted) say(TITLES[view]);
