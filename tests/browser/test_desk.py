@@ -4,8 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from tests.browser.conftest import serving
+from tests.browser.firefox_io import firefox
 from tests.support.cutting import way_to
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -40,8 +42,10 @@ called = "500"
     return str(file)
 
 
-async def test_a_team_calls_holds_and_transfers(tmp_path, drive):
-    async with serving("--config", config(tmp_path)) as server:
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.slow)])
+async def test_a_team_calls_holds_and_transfers(tmp_path, drive, processes):
+    settings = {"OFFHOOK_SERVER_PROCESSES": processes, "OFFHOOK_SERVER_MAX_CALLS": "8"}
+    async with serving("--config", config(tmp_path), **settings) as server:
         told = await drive("desk.mjs", url=server.url)
         wrong = [fault for fault in server.faults() if "PocketSphinx" not in fault]
         assert wrong == ["desk: a wrong password from 127.0.0.1"]
@@ -113,3 +117,57 @@ async def test_a_desk_calls_a_telephone_on_another_desk(tmp_path, drive):
     assert told == {"heard": 620}
     heard = phone.heard()
     assert any(is_tone(heard[at : at + 4000], 8000, 440) for at in range(0, len(heard), 2000))
+
+
+PEERS = """() => {
+  window.peers = [];
+  const Native = RTCPeerConnection;
+  window.RTCPeerConnection = function (settings) {
+    const peer = new Native(settings);
+    peers.push(peer);
+    return peer;
+  };
+}"""
+HEARD = """peers.at(-1).getStats().then((all) =>
+  [...all.values()].find(({ type }) => type === "inbound-rtp")?.totalAudioEnergy)"""
+"""The energy of what was heard in the latest call (W3C webrtc-stats)."""
+
+
+@pytest.mark.slow
+async def test_a_desk_in_firefox_calls_and_is_called(program, tmp_path):
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    shows = "document.querySelector('.call')?.textContent.includes('{}')".format
+    async with (
+        serving("--config", config(tmp_path), OFFHOOK_AGENT_KIND="frontdesk") as server,
+        firefox(program, profile) as page,
+        ClientSession(server.url) as http,
+    ):
+        await page.before_every_page(PEERS)
+        await page.goto(f"{server.url}/desk")
+        await page.until("document.getElementById('password')")
+        await page.evaluate("document.getElementById('number').value = '101'")
+        await page.evaluate("document.getElementById('password').value = 'pass-101'")
+        await page.click(".sign-in button")
+        await page.until("document.getElementById('line').dataset.state === 'up'")
+        await page.evaluate("document.getElementById('dial').value = '500'")
+        await page.click("#call")
+        for _ in range(2):  # called the second time
+            await page.until(shows("Connected"))
+            await page.until(f"(await {HEARD}) > 0.001")
+            await page.click("[data-does=hold]")
+            await page.until(shows("On hold"))
+            await page.click("[data-does=hold]")
+            await page.until(shows("Connected"))
+            before = await page.evaluate("peers.length")
+            await page.click("[data-does=hang-up]")
+            await page.until("!document.querySelector('.call')")
+            async with http.post(
+                "/calls", json={"to": "101", "machine_detection": "off"}
+            ) as placed:
+                assert placed.status == 201
+            await page.until(shows("Calls you"))
+            await page.click("[data-does=answer]")
+            await page.until(f"peers.length > {before}")
+        troubles = page.troubles
+    assert troubles == []
