@@ -97,6 +97,19 @@ await new Promise((then) => setTimeout(then, 1500));
 await ann.press("Hang up");
 await ann.alone();
 
+// --- at once to an agent
+
+await ann.dial("102");
+await bob.shows("Calls you");
+await bob.press("Answer");
+await ann.shows("Connected");
+await transfer(bob, "500");
+await bob.alone();
+for (const key of ["7", "hash"]) await ann.press(key);
+await new Promise((then) => setTimeout(then, 1500));
+await ann.press("Hang up");
+await ann.alone();
+
 // --- who closes the page hangs up
 
 await ann.dial("102");

@@ -103,7 +103,7 @@ class IncomingCalls:
                     return
                 if not self._admit(call, event):  # others came meanwhile
                     return
-            if await self._accept(call, event):
+            if call.state == "answered" or await self._accept(call, event):
                 self._calls.hooks.on_setup(monotonic() - call.history.began.at)
                 logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
                 assert call.leg is not None
@@ -121,14 +121,14 @@ class IncomingCalls:
 
     async def _connect(self, call: SipCall, event: CallReceived, where: Destination) -> bool:
         """Connect the call with an extension, or a number outside, until it is over. Returns
-        whether a voicemail is to answer it instead."""
+        whether an agent is to have it instead: a voicemail, or to whom it was transferred."""
         session = event.session
         session.ring(monotonic())
         call.set_state("ringing", 180, "Ringing")
         self._stack.session_changed(session)
         accept = partial(self._accept, call, event)
         try:
-            await self._extensions.connect(call, where, accept)
+            return await self._extensions.connect(call, where, accept)
         except DialError as error:
             extension = self._stack.settings.extensions.get(where.extension)
             if call.ended is not None:
@@ -141,7 +141,7 @@ class IncomingCalls:
             call.reason = str(error)
             session.refuse(_passed_on(error.status), "", monotonic())
             self._stack.session_changed(session)
-        return False
+            return False
 
     # --- admission ---
 

@@ -42,24 +42,35 @@ class ExtensionCalls:
         self._pairs = pairs
         self._ringbacks = ringbacks
         self._tasks = tasks
+        self._to_agents: dict[SipCall, asyncio.Event] = {}
+        """Set when an incoming call that was connected is transferred to an agent."""
 
     # --- calling ---
 
     async def connect(
         self, first: SipCall, where: Destination, accept: Callable[[], Awaitable[bool]]
-    ) -> None:
+    ) -> bool:
         """Ring where an incoming call goes, `accept` it when somebody answers there, and connect
-        the two until either hangs up. Raises DialError if nobody answers."""
+        the two until either hangs up. Returns whether `first` was transferred to an agent, whom it
+        names then. Raises DialError if nobody answers."""
         second = await self._reach(first, where)
         if not await accept():
             await self._calls.finish(second, End.OTHER_END_HUNG_UP)
-            return
+            return False
         self._calls.hooks.on_setup(monotonic() - first.history.began.at)
         logger.info("{}: connected with {}", first.call_id, second.call_id)
         self._tasks.spawn(self._calls.finish_when_over(second), f"sip call {second.call_id}")
         self._tasks.spawn(self._pairs.talk(first, second), f"bridge {first.call_id}")
         assert first.leg is not None
-        await first.leg.until_closed()
+        to_agent = self._to_agents[first] = asyncio.Event()
+        ends = [asyncio.create_task(end) for end in (first.leg.until_closed(), to_agent.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._to_agents[first]
+            for end in ends:
+                end.cancel()
+        return to_agent.is_set()
 
     async def _reach(self, first: SipCall, where: Destination) -> SipCall:
         """Call a destination for somebody; returns the call that was answered there. Raises
@@ -125,7 +136,7 @@ class ExtensionCalls:
             trunk=call.info.trunk,
         )
         where = destination(self._stack.settings, about, call.trunk)
-        return None if where.status or where.agent is not None else where.to(number)
+        return None if where.status else where.to(number)
 
     async def add(self, call: SipCall, number: str) -> None:
         """Call a number for an extension in a call; all hear each other then, and go on when one of
@@ -133,7 +144,7 @@ class ExtensionCalls:
         pair, where = self._pairs.of(call), self._where(call, number)
         if pair is None or pair.leaving is not None:
             raise DialError(403, "only a call between two telephones can have more members")
-        if where is None:
+        if where is None or where.agent is not None:
             raise DialError(403, f"{number} cannot be called from here, or is an agent")
         if len(pair.members) >= MAX_TOGETHER:
             raise DialError(486, f"{MAX_TOGETHER} are in the call, and it can have no more")
@@ -162,13 +173,29 @@ class ExtensionCalls:
             self._give_to_its_other_call(call, pair, refer)
         else:
             where = self._where(call, refer.target.number)
-            if where is None:
+            to_agent = self._to_agents.get(pair.other(call))
+            if where is None or (where.agent is not None and to_agent is None):
                 session.refers.refuse(603, monotonic())
             else:
                 session.refers.accept(monotonic())
-                work = self._transfer(call, session, pair, where)
+                give = self._transfer if where.agent is None else self._give_to_agent
+                work = give(call, session, pair, where)
                 self._tasks.spawn(work, f"transfer {call.call_id}")
         self._stack.session_changed(session)
+
+    async def _give_to_agent(
+        self, call: SipCall, session: Session, pair: Pair, where: Destination
+    ) -> None:
+        """Have an agent go on with whoever has called a phone."""
+        partner, call.transferred_to = pair.other(call), where.number
+        pair.dissolve()
+        await pair.separated.wait()
+        if (to_agent := self._to_agents.get(partner)) is not None:  # it has not hung up
+            partner.agent = where.agent or ""
+            to_agent.set()
+        session.refers.notify(200, "OK", monotonic())
+        self._stack.session_changed(session)
+        call.end(End.TRANSFERRED)
 
     def _give_to_its_other_call(self, call: SipCall, pair: Pair, refer: ReferReceived) -> None:
         """Connect the partners of two calls of one phone: an attended transfer (RFC 5589 §7)."""

@@ -28,6 +28,8 @@ class Pair:
         self.leaving: SipCall | None = None
         """Who transfers the other, and may hang up before that is done (RFC 5589 §6.1)."""
         self.over = False
+        self.separated = asyncio.Event()
+        """Set when they hear each other no longer, and others may have their legs."""
 
     def other(self, call: SipCall) -> SipCall:
         return self.members[1 if call is self.members[0] else 0]
@@ -90,6 +92,7 @@ class Pairs:
                 await self._until_changed(pair)
         finally:
             self._pairs.remove(pair)
+            pair.separated.set()
 
     async def _until_changed(self, pair: Pair) -> None:
         pair.changed.clear()

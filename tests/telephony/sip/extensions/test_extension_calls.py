@@ -11,6 +11,7 @@ from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.extension import Extension
 from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
 from tests.telephony.sip.extensions.desks import EXTENSIONS, all_over, desks
+from tests.telephony.sip.phones import OUR_TONE
 from tests.telephony.sip.scripted_peer import udp_peer, ws_peer
 from tests.telephony.sip.scripted_sound import sound
 
@@ -375,6 +376,36 @@ async def test_an_agent_transfers_to_an_extension():
         await ann.talks_with(bob)
         await bob.far.hang_up()
         await ann.far.is_hung_up()
+        await all_over(sip)
+
+
+async def test_a_phone_gives_its_caller_to_an_agent():
+    async with desks("101", "102", routes=(Route(called="500"),)) as (sip, host, (ann, bob)):
+        await ann.begins_to_call("102")
+        await bob.answers()
+        await ann.is_answered()
+        await ann.talks_with(bob)
+        bob.far.ask("REFER", ("Refer-To", "<sip:500@127.0.0.1>"))
+        await bob.far.response(202)
+        await notified(bob, 200)
+        await bob.far.is_hung_up()
+        talk = await host.talk()
+        await ann.line.is_heard(talk, ann.hz)
+        assert ann.line.hears(OUR_TONE)
+        await ann.far.hang_up()
+        await all_over(sip)
+
+
+async def test_who_is_called_is_given_to_no_agent():
+    async with desks("101", "102", routes=(Route(called="500"),)) as (sip, _, (ann, bob)):
+        await ann.begins_to_call("102")
+        await bob.answers()
+        await ann.is_answered()
+        ann.far.ask("REFER", ("Refer-To", "<sip:500@127.0.0.1>"))
+        await ann.far.response(603)
+        await ann.talks_with(bob)
+        await ann.far.hang_up()
+        await bob.far.is_hung_up()
         await all_over(sip)
 
 
