@@ -87,10 +87,11 @@ class SipEndpoint:
         self._outgoing = OutgoingCalls(calls, self.stack, host, self.lookup, tasks, self)
         self.pairs = Pairs(host.clock)
         """Calls that are connected with each other here."""
-        self._extensions = ExtensionCalls(
+        self.extension_calls = ExtensionCalls(
             *(calls, self.stack, self._outgoing, self.pairs, ringbacks, tasks)
         )
-        self._incoming = IncomingCalls(calls, self.stack, host, tasks, self._extensions)
+        """Connects extensions with each other, and more of them in one call."""
+        self._incoming = IncomingCalls(calls, self.stack, host, tasks, self.extension_calls)
         self.recovered = RecoveredCalls(calls, self.stack, self.lookup, tasks)
         self._transfers = Transfers(calls, self.stack, self._outgoing, ringbacks, self.pairs)
         self._follower = ReferFollower(self.stack, self.lookup, self._outgoing.invites)
@@ -262,14 +263,10 @@ class SipEndpoint:
         self.hooks.media_changed(call)
 
     def handle_refer(self, call: SipCall, refer: ReferReceived) -> None:
-        if self._extensions.transfers(call):
-            self._extensions.receive_refer(call, refer)
+        if self.extension_calls.transfers(call):
+            self.extension_calls.receive_refer(call, refer)
         else:
             self._follower.receive(call, refer)
-
-    async def add_member(self, call: SipCall, number: str) -> None:
-        """Have a number called and join the call of an extension. Raises DialError."""
-        await self._extensions.add(call, number)
 
     async def transfer(self, call: SipCall, target: str) -> None:
         await self._transfers.transfer(call, target)

@@ -501,6 +501,7 @@ class AccessPolicy:
     def _admit_desk(self, head: Head, now: float) -> Grant:
         number, expires_at = self.desk_of(head, now)
         if not number:
+            self._check_name(head)
             raise Refusal(401, "sign in at /desk with an extension's number and password")
         return Grant(f"desk {number}", extension=number, expires_at=expires_at)
 

@@ -112,7 +112,7 @@ async def added(request: web.Request) -> web.Response:
     if edge.sip is None or line is None or call.state != "answered":
         return error(409, "the call is not connected")
     try:
-        await edge.sip.add_member(line, to)
+        await edge.sip.extension_calls.add(line, to)
     except DialError as fault:
         return error(409, str(fault))
     request.app[DESKS].wake()

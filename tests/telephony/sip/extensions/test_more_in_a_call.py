@@ -23,7 +23,7 @@ async def three_talk(sip: SipEndpoint, ann: Desk, bob: Desk, cleo: Desk) -> None
     await bob.answers()
     await ann.is_answered()
     await ann.talks_with(bob)
-    adding = asyncio.create_task(sip.add_member(call_of(sip, "101"), "103"))
+    adding = asyncio.create_task(sip.extension_calls.add(call_of(sip, "101"), "103"))
     await cleo.answers()
     await adding
     for one, other in ((ann, bob), (bob, cleo), (cleo, ann)):
@@ -51,7 +51,7 @@ async def test_a_call_of_three_is_not_transferred_and_each_is_ticked_once() -> N
         ann.far.ask("REFER", ("Refer-To", "<sip:102@127.0.0.1>"))
         await ann.far.response(603)
         with pytest.raises(DialError, match="cannot be called"):
-            await sip.add_member(call_of(sip, "101"), "4711")
+            await sip.extension_calls.add(call_of(sip, "101"), "4711")
         await ann.far.hang_up()
         await bob.far.hang_up()
         await cleo.far.is_hung_up()
@@ -63,7 +63,7 @@ async def test_who_declines_leaves_the_call_as_it_was() -> None:
         await ann.begins_to_call("102")
         await bob.answers()
         await ann.is_answered()
-        adding = asyncio.create_task(sip.add_member(call_of(sip, "101"), "103"))
+        adding = asyncio.create_task(sip.extension_calls.add(call_of(sip, "101"), "103"))
         cleo.far.reply(await cleo.rings(), 486)
         with pytest.raises(DialError):
             await adding

@@ -4,7 +4,7 @@ requests, the lines, the queue and the store are real."""
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +221,8 @@ NOTHING: list[tuple[str, dict[str, Any]]] = [
     ("notes", {"text": ""}),
     ("notes", {"text": 7}),
     ("notes", {"text": "x", "more": "y"}),
+    ("members", {"to": ""}),
+    ("members", {"to": "1" * 50}),
     ("notes", {"text": "x" * (panels_io.MAX_NOTE_CHARS + 1)}),
 ]
 
@@ -235,6 +237,8 @@ async def test_bodies_that_say_nothing_are_refused(tmp_path: Path) -> None:
         for path, body in NOTHING:
             await screen.post(f"/desk/calls/{call.leg.call_id}/{path}", 400, **body)
         await screen.post("/desk/queues/support", 400, paused="yes")
+        with_agent = await screen.post(f"/desk/calls/{call.leg.call_id}/members", 409, to="101")
+        assert "between two telephones" in with_agent["error"]
 
 
 async def test_a_call_has_so_many_notes(tmp_path: Path) -> None:
@@ -269,3 +273,12 @@ async def test_a_changed_password_ends_the_stream(tmp_path: Path) -> None:
         assert "password" in (await stream.until("reconnect"))["why"]
         assert await stream.next() == ("", None)
         await screen.get("/desk/events", 401)
+
+
+async def test_a_server_that_stops_says_so(tmp_path: Path) -> None:
+    async with AsyncExitStack() as outer:
+        async with office(config(tmp_path)) as server:
+            screen = await outer.enter_async_context(page(server, "101"))
+            stream = await outer.enter_async_context(screen.events())
+            await stream.until("queues")
+        assert "stops" in (await stream.until("reconnect"))["why"]
