@@ -116,10 +116,6 @@ class Person:
     busy: int = 0
     counted: Any = field(default_factory=lambda: count(1))
 
-    @property
-    def address(self) -> str:
-        return self.name
-
 
 def every(number: int, times: int) -> bool:
     return bool(times) and number % times == 0
