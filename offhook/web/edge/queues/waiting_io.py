@@ -248,8 +248,9 @@ class Waiting:
         key = self._settings.callback_key if self._briefing.number else ""
         if position:
             about = {"queue": self._name, "position": position, "wait_seconds": wait_s}
-            words = "{call}: queue {queue}: announced place {position}, about {wait_seconds} s"
-            logger.bind(**about).info(words, call=self._call.leg.call_id, **about)
+            words = "{}: queue {}: place {} is announced, waiting time in s: {}"
+            wait = "unknown" if wait_s is None else round(wait_s)
+            logger.bind(**about).info(words, self._call.leg.call_id, self._name, position, wait)
             text = announcement(position, wait_s, key, self._language)
             if self._company is None:
                 await self._speak(text)

@@ -27,11 +27,11 @@ CALLERS_HZ, PEOPLE_HZ = 400, 2000
 """Of the first; the others follow in steps."""
 NEAR_HZ = 6
 SPEECH_LEVEL = 150
-DEAD_S = 6.0
+DEAD_S = 20.0
 """Time in s without any sound after which somebody finds the line dead."""
 HURRIES_S = 1.5
 """The same of callers who do not wait for a moment."""
-LONG_DEAD_S = 20.0
+LONG_DEAD_S = 40.0
 """The same of callers who wait."""
 PATIENCE_S = 60.0
 """Time in s from the answer in which a person wants to hear the caller."""
@@ -115,10 +115,6 @@ class Person:
     declined: int = 0
     busy: int = 0
     counted: Any = field(default_factory=lambda: count(1))
-
-    @property
-    def address(self) -> str:
-        return self.name
 
 
 def every(number: int, times: int) -> bool:

@@ -11,7 +11,7 @@ from aiohttp import web
 from benchmarks.servers import scripted
 from offhook.media.leg import LegError
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.conversation.events import AgentTurn, CallTransferred
+from offhook.pipeline.conversation.events import CallTransferred
 from offhook.web.edge import admission_io
 from offhook.web.edge.transfers import music_io
 from offhook.web.edge.transfers.phrases import Phrase, phrase
@@ -21,11 +21,8 @@ from tests.telephony.sip.ends import tone
 from tests.web.edge.transfer_sounds import BLOCK, RATE
 from tests.web.edge.transfers.people import MUSIC_HZ, Office, office, speech
 
-ASKS, NOTED, SORRY = (
-    "While you wait, what is your order number?",
-    "Noted.",
-    "Sorry, nobody is free.",
-)
+ASKS = "While you wait, what is your order number?"
+NOTED, SORRY = "Noted.", "Sorry, nobody is free."
 CONNECTING = phrase(Phrase.CONNECTING, "en")
 MAX_SILENCE = 2 * RATE // BLOCK
 """Blocks of sound beside the caller's own words: 2 s, as a busy machine leaves holes."""
@@ -85,10 +82,6 @@ async def said(there: Office, words: str) -> None:
     await until(lambda: any(words in text for text in there.edge.turns()))
 
 
-def turns(there: Office) -> list[str]:
-    return [e.text for e in there.edge.events if isinstance(e, AgentTurn)]
-
-
 @pytest.mark.slow
 async def test_the_agent_talks_with_the_caller_until_somebody_accepts() -> None:
     table = to("does_not_answer.1", "accepts_by_key.1", ring_seconds=8)
@@ -106,7 +99,7 @@ async def test_the_agent_talks_with_the_caller_until_somebody_accepts() -> None:
         assert "music" in heard.order
         own = len(speech("No.")) * RATE // RATE_OUT // BLOCK
         assert heard.longest_silence <= own + MAX_SILENCE
-        said_all = turns(there)
+        said_all = there.edge.turns()
         assert said_all.index(ASKS) < said_all.index(NOTED) < said_all.index(CONNECTING)
         assert [e.target for e in there.edge.events if isinstance(e, CallTransferred)][-1:] == [
             "sales"
