@@ -40,7 +40,7 @@ class Edge:
     @property
     def asked(self) -> list[str]:
         """Messages so far, requests by method and answers by status; OPTIONS left out."""
-        entries = [e for e in self.sip.trace.as_dicts() if "OPTIONS" not in str(e["cseq"])]
+        entries = [e for e in self.sip.stack.trace.as_dicts() if "OPTIONS" not in str(e["cseq"])]
         starts = [str(e["first_line"]).split()[:2] for e in entries]
         return [second if first == "SIP/2.0" else first for first, second in starts]
 

@@ -101,7 +101,7 @@ async def test_the_proxy_is_no_relay():
         peer.call_id += "-first"
         peer.invite(offer(free_port()))
         await peer.response(200, "INVITE")
-        assert "\nRoute:" not in here.edges[0].sip.trace.render("")
+        assert "\nRoute:" not in here.edges[0].sip.stack.trace.render("")
         peer.routes = []
         peer.ask("REGISTER")
         await peer.response(405)

@@ -391,7 +391,7 @@ async def test_a_call_is_placed_when_the_program_accepts_it(monkeypatch):
         headers = {h.name: h.value for h in event.data.sip_headers}
         assert (headers["From"], headers["To"]) == ("<tel:4711>", "<tel:100>")
         await asyncio.sleep(0.3)
-        assert "INVITE" not in server.sip.trace.render(None)
+        assert "INVITE" not in server.sip.stack.trace.render(None)
         await client.realtime.calls.accept(event.data.call_id, **SESSION)
         await hears(await host.talk(), OUR_TONE)  # the whole time: no ring tone before it
         assert is_tone((await host.talk()).sound, RATE_IN, OUR_TONE)
@@ -410,7 +410,7 @@ async def test_a_call_that_the_program_declines_is_not_placed(monkeypatch):
         await server.client.delete(f"/calls/{other}")
         await server.state(other, "ended")
         await not_found(client.realtime.calls.accept(f"rtc_{other}", **SESSION))
-        assert "INVITE" not in server.sip.trace.render(None)
+        assert "INVITE" not in server.sip.stack.trace.render(None)
         assert host.talks == []
 
 
@@ -437,7 +437,7 @@ async def test_an_answered_call_is_transferred(monkeypatch):
         host.full = False
         await hears(await host.talk(), OUR_TONE)
         await client.realtime.calls.refer(call_id, target_uri="tel:+4930123")
-        assert "REFER" in server.sip.trace.render(None)
+        assert "REFER" in server.sip.stack.trace.render(None)
         target = await host.talk(1)
         await hears(target, THEIR_TONE)
         await hears(await host.talk(), THEIR_TONE)

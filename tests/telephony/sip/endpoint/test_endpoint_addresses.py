@@ -132,7 +132,7 @@ async def test_two_of_us_call_each_other_by_ipv6(tmp_path, transport):
             talks = await asyncio.gather(answering.talk(), calling.talk())
             await until(lambda: talks[0].hears(THEIR_TONE, 0.6) and talks[1].hears(OUR_TONE, 0.6))
             assert sip.trunk_states()[0].state == "up"
-            assert "IN IP6 ::1" in sip.trace.render("")
+            assert "IN IP6 ::1" in sip.stack.trace.render("")
             await call.hang_up("done")
             await until(lambda: calling.records)
             assert calling.records[0].transport == transport
@@ -157,7 +157,7 @@ async def test_every_address_is_of_both_families(address, who):
         call = sip.dial(Dial("100"))
         talks = await asyncio.gather(answering.talk(), calling.talk())
         await until(lambda: talks[0].hears(THEIR_TONE, 0.6) and talks[1].hears(OUR_TONE, 0.6))
-        assert f"IN IP{6 if ':' in address else 4} {address}" in sip.trace.render("")
+        assert f"IN IP{6 if ':' in address else 4} {address}" in sip.stack.trace.render("")
         await call.hang_up("done")
         await until(lambda: calling.records)
 

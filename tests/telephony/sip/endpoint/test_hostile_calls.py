@@ -219,7 +219,7 @@ async def test_a_scanner_does_not_wash_the_calls_out_of_the_trace():
         for _ in range(300):
             scanner.ask("OPTIONS")
         await until(lambda: sip.user_agent.access.dropped == 300)
-        assert 1 <= len(sip.trace.as_dicts()) < 5
+        assert 1 <= len(sip.stack.trace.as_dicts()) < 5
 
 
 async def test_whoever_sends_first_does_not_get_the_agents_voice():

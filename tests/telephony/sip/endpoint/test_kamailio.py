@@ -53,8 +53,8 @@ async def test_calls_go_through_a_proxy_both_ways(tmp_path, algorithm, transport
             await phone.event("CALL_CLOSED")
         assert phone.hears(OUR_TONE)
         assert sip.registrations()[0].state is RegistrationState.UNREGISTERED
-        assert "SIP/2.0 407" in sip.trace.render()
-        assert "SIP/2.0 401" in sip.trace.render()
+        assert "SIP/2.0 407" in sip.stack.trace.render()
+        assert "SIP/2.0 401" in sip.stack.trace.render()
 
 
 def _account(port: int, algorithm: str) -> str:
