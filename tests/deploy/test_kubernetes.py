@@ -328,7 +328,7 @@ def test_the_ingress_has_the_routes_of_callers_alone() -> None:
     paths = {path["path"].removeprefix("/"): path["pathType"] for path in rule["http"]["paths"]}
     inside = (Role.PROBE, Role.METRICS, Role.OPERATOR, Role.RECORDS)
     callers = {name.partition("/")[0] for name, role in ROUTES.items() if role not in inside}
-    assert paths.keys() == callers - {"console"}  # which is the operator's page
+    assert paths.keys() == callers - {"console", "desk"}  # the pages of the operator and the team
     assert {name for name, kind in paths.items() if kind == "Exact"} == {""}
 
 
