@@ -27,8 +27,8 @@ const queue = (one, words) =>
 const switched = (one, to) => one.page.getByRole("group", { name: "Queue support" }).getByRole("button", { name: to }).click();
 
 // In the morning: both are there.
-await ann.signIn("101", "pass-101");
-await bob.signIn("102", "pass-102");
+await ann.signIn("101", "ann-has-a-desk");
+await bob.signIn("102", "bob-has-a-desk");
 await Promise.all([ann, bob].map((one) => one.ready()));
 await queue(ann, "Ready");
 await queue(bob, "Ready");

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import Server, serving
-from tests.browser.test_desk import config
 from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.telephony.sip.linphone import Linphone, needs_linphone
@@ -15,23 +14,8 @@ from tests.telephony.sip.phones import Baresip, is_tone, needs_baresip
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, needs_baresip, needs_linphone]
 
-MORE = """
-[sip.extensions.104]
-password = "pass-104"
-name = "Dan"
-voicemail = "mailbox"
-
-[agents.mailbox]
-kind = "voicemail"
-greeting = "Please leave a message."
-
-[queues.support]
-members = ["ext:101", "ext:102"]
-wrap_up_seconds = 1
-"""
 TALK_S = 4
-AGENT = 'kind = "announcement"\ngreeting = "I put you through."\n'
-AGENT += 'settings = {transfer = "queue:support"}'
+TEAM = Path(__file__).parents[2] / "examples/team.toml"
 
 
 class Telephones:
@@ -82,21 +66,15 @@ class Telephones:
         assert any(is_tone(heard[at : at + 4000], 8000, hz) for at in range(0, len(heard), 2000))
 
 
-def team(folder: Path) -> str:
-    file = Path(config(folder, MORE))
-    file.write_text(file.read_text().replace('kind = "silent"', AGENT))
-    return str(file)
-
-
 async def test_a_day(tmp_path, drive):
-    file, port, folder = team(tmp_path), free_port(), tmp_path / "script"
+    port, folder = free_port(), tmp_path / "script"
     folder.mkdir()
     account = (
-        f"<sip:103@127.0.0.1:{port};transport=udp>;auth_user=103;auth_pass=pass-103"
+        f"<sip:103@127.0.0.1:{port};transport=udp>;auth_user=103;auth_pass=cleo-has-a-telephone"
         ";regint=60;answermode=auto"
     )
     cleo = Baresip(tmp_path / "103", account=account, hz=740)
-    dan = Linphone(tmp_path / "104", "104", "pass-104", port, 870)
+    dan = Linphone(tmp_path / "104", "104", "dan-has-a-telephone", port, 870)
     settings = {
         "OFFHOOK_SIP_UDP": str(port),
         "OFFHOOK_RECORDS_URL": f"sqlite:///{tmp_path}/calls.db",
@@ -104,7 +82,7 @@ async def test_a_day(tmp_path, drive):
         "OFFHOOK_RECORDING_DIRECTORY": str(tmp_path / "recordings"),
     }
     async with (
-        serving("--config", file, **settings) as server,
+        serving("--config", str(TEAM), **settings) as server,
         cleo.running(),
         dan.running(),
     ):

@@ -385,6 +385,13 @@ def test_a_program_that_cannot_be_asked_is_a_fault(tmp_path, text, says):
         load(written(tmp_path, text), {})
 
 
+def test_the_example_of_a_team_starts_and_is_reached_from_this_machine_alone() -> None:
+    config = load(Path(__file__).parents[3] / "examples" / "team.toml", {})
+    assert config.server.local
+    assert config.sip is not None
+    assert config.sip.host == "127.0.0.1"
+
+
 def test_a_realtime_model_is_an_agent():
     config = load(Path(__file__).parents[3] / "examples" / "realtime_trunk.toml", {})
     assert (config.agent.kind, config.agent.model, config.agent.voice) == (
