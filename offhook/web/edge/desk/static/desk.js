@@ -53,7 +53,7 @@ function askWho(fault = "") {
     make("label", { htmlFor: "number" }, "Your number"), number,
     make("label", { htmlFor: "password" }, "Its password"), password,
     make("button", { type: "submit", className: "primary" }, "Sign in"), wrong,
-    make("p", { className: "soft" }, "They are those that a telephone registers with: [sip.extensions.101] in offhook.toml, say."));
+    make("p", { className: "soft" }, "The number and password with which your telephone registers. Whoever runs the server has them, in [sip.extensions]."));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
