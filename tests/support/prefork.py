@@ -28,6 +28,7 @@ from offhook.processes.child_io import _end_with
 from tests.support.environment import environment
 
 OFFHOOK = "offhook"
+PYTHON = sys.executable
 POCKETSPHINX = "offhook.pipeline.engines.embedded.pocketsphinx_worker"
 MODULES = (
     "offhook.web.app.cli.main",
@@ -62,7 +63,7 @@ class Template:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # children of its children that have ended are ours
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), module],
+                [PYTHON, "-m", __name__, str(theirs.fileno()), module],
                 env=variables,
                 pass_fds=[theirs.fileno()],
             )
@@ -104,7 +105,7 @@ def _start(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -
     variables = os.environ if of["env"] is None else of["env"]
     ends_with_us = getattr(preexec_fn, "func", None) is _end_with
     arguments = [] if isinstance(args, str) else [*map(os.fspath, args)]
-    module = arguments[2] if arguments[:2] == [sys.executable, "-m"] else ""
+    module = arguments[2] if arguments[:2] == [PYTHON, "-m"] else ""
     usual = (
         module in (OFFHOOK, POCKETSPHINX)
         and (preexec_fn is None or ends_with_us)
