@@ -90,6 +90,9 @@ async def test_each_process_knows_whose_a_call_is(tmp_path: Path) -> None:
                         ) as answer,
                     ):
                         assert answer.status == 404
+                into = f"/calls/{one}/members"
+                status, body = await ask(server, "acme", "POST", into, call=two)
+                assert (status, body) == (409, {"error": f"call: {two!r} is not in progress here"})
             assert len((await ask(server, "operator", "GET", "/calls"))[1]["calls"]) == 3
     finally:
         server.process.terminate()
