@@ -57,10 +57,13 @@ BACKLOG = 256
 """Kernel backlog of connections to accept."""
 
 
-def _source(host: str) -> str:
-    """The source that connections are counted by."""
-    address = ip_address(host)
-    return f"{int(address) >> 64:x}/64" if address.version == 6 else host
+def _source(flow: Flow) -> tuple[str, int]:
+    """Return what a connection is counted by, and how many there may be."""
+    if flow.extension:
+        return trunk_name(flow.extension), MAX_CONNECTIONS_OF_EXTENSION
+    address = ip_address(flow.remote[0])
+    source = f"{int(address) >> 64:x}/64" if address.version == 6 else flow.remote[0]
+    return source, MAX_CONNECTIONS_PER_SOURCE
 
 
 @dataclass(frozen=True)
@@ -371,9 +374,7 @@ class Transports:
 
     def _admit(self, flow: Flow) -> bool:
         """Count the connection of a peer, unless there are too many."""
-        source, most = _source(flow.remote[0]), MAX_CONNECTIONS_PER_SOURCE
-        if flow.extension:
-            source, most = trunk_name(flow.extension), MAX_CONNECTIONS_OF_EXTENSION
+        source, most = _source(flow)
         if self._peers[source] >= most or not self._make_room():
             logger.debug("{} {}: too many connections", flow.transport, flow.remote)
             return False
