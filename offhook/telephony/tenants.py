@@ -11,9 +11,14 @@ class Tenants(Protocol):
     def named(self, info: CallInfo, agent: str | None) -> CallInfo:
         """Return a call to this agent, None for no agent, with its tenant."""
 
-    def check(self, info: CallInfo, agent: str | None, call_id: str = "") -> None:
+    def check(
+        self, info: CallInfo, agent: str | None, call_id: str = "", extension: str = ""
+    ) -> None:
         """Raises an exception whose text says why the call is refused: "tenant" if its tenant has
-        as many lines as it may, apart from this call's, "foreign" if the agent is another's."""
+        as many lines as it may, apart from this call's, "foreign" if `is_foreign`."""
+
+    def is_foreign(self, info: CallInfo, agent: str | None, extension: str) -> bool:
+        """Return whether the agent or the extension that a call is to reach is another tenant's."""
 
 
 class NoTenants:
@@ -22,5 +27,10 @@ class NoTenants:
     def named(self, info: CallInfo, agent: str | None) -> CallInfo:
         return info
 
-    def check(self, info: CallInfo, agent: str | None, call_id: str = "") -> None:
+    def check(
+        self, info: CallInfo, agent: str | None, call_id: str = "", extension: str = ""
+    ) -> None:
         pass
+
+    def is_foreign(self, info: CallInfo, agent: str | None, extension: str) -> bool:
+        return False

@@ -38,7 +38,7 @@ OVERLOADED = (42, "overloaded")
 REFUSALS = {
     "full": FULL,
     "tenant": (17, "all lines of this customer are busy"),
-    "foreign": (21, "this agent is not for these callers"),
+    "foreign": (21, "whoever was called is not for these callers"),
     "connecting": FULL,
     "share": FULL,
     "late": OVERLOADED,
@@ -161,7 +161,9 @@ class IncomingCalls:
             self._refuse_busy(call, session, busy)
         else:
             try:
-                self._calls.hooks.tenants.check(call.info, where.agent, call.call_id)
+                self._calls.hooks.tenants.check(
+                    call.info, where.agent, call.call_id, where.extension
+                )
                 if call.trunk is None:
                     call.claim = self._host.admit_stranger(event.flow.remote[0])
                 else:

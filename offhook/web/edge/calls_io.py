@@ -21,7 +21,7 @@ from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.web.config.agents import DEFAULT
 from offhook.web.edge import history_io
 from offhook.web.edge.edge_io import Edge
-from offhook.web.edge.http_io import EDGE, error, wanted_tenant
+from offhook.web.edge.http_io import EDGE, error, json_of, wanted_tenant
 from offhook.web.edge.placing.placing_io import place_call
 from offhook.web.edge.placing.requests import CallOptions, DialRequestError, EndedCall, parse_dial
 from offhook.web.edge.refusals import NoPhones
@@ -113,7 +113,7 @@ async def recording_changed(request: web.Request) -> web.Response:
     """POST /calls/{call}/recording: pauses, resumes, starts or stops the recording of a call in
     progress."""
     call_id, edge = request.match_info["call"], request.app[EDGE]
-    action = _recording_action(await request.read())
+    action = await _recording_action(request)
     if (call := edge.calls.get(call_id)) is None:
         found(edge, call_id)
     if call is None or not isinstance(call.conversation, Call):
@@ -125,10 +125,10 @@ async def recording_changed(request: web.Request) -> web.Response:
     return web.json_response({"call_id": call_id, "recording": state})
 
 
-def _recording_action(body: bytes) -> RecordingAction:
+async def _recording_action(request: web.Request) -> RecordingAction:
     """Raises DialRequestError."""
     try:
-        [(name, action)] = json.loads(body).items()
+        [(name, action)] = (await json_of(request)).items()
     except (ValueError, AttributeError):
         name, action = "", ""
     if name != "action" or action not in ACTIONS:

@@ -2,7 +2,6 @@
 else can be made of it, and the deletion of what is known of a person."""
 
 import asyncio
-import json
 import re
 import time
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from loguru import logger
 
-from offhook.web.edge.http_io import EDGE, error, wanted_tenant
+from offhook.web.edge.http_io import EDGE, error, json_of, wanted_tenant
 from offhook.web.edge.sound_io import send_sound
 from offhook.web.http.access_io import GRANT, peer_of
 from offhook.web.records.bucket.places import in_bucket
@@ -162,7 +161,7 @@ async def forget(request: web.Request) -> web.Response:
     their recordings. The rows stay, so that calls can be counted."""
     store = store_of(request)
     try:
-        body = json.loads(await request.read())
+        body = await json_of(request)
         (name, wanted), *more = body.items()
         if more or name not in ("number", "call_id") or not isinstance(wanted, str) or not wanted:
             raise ValueError

@@ -1,6 +1,8 @@
 """Helpers shared by the edge's HTTP handlers."""
 
+import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -21,6 +23,15 @@ def wanted_tenant(request: web.Request) -> str:
     if its and asked not in ("", its):
         raise Refusal(403, f"tenant: this key is for {its} alone")
     return its or asked
+
+
+async def json_of(request: web.Request) -> Any:
+    """Returns what the body of a request says. Raises ValueError if it is not JSON, or JSON that is
+    nested too deeply."""
+    try:
+        return json.loads(await request.read())
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
 
 
 def error(status: int, message: str, **headers: str) -> web.Response:

@@ -153,11 +153,14 @@ class Siblings:
             number = self._number if asked.dial.carrier in carriers else WITH_PHONES
         return None if number == self._number else number
 
-    async def relay(self, number: int) -> aiohttp.ClientWebSocketResponse:
-        """Connects to the lines of another process. Raises ClientError, TimeoutError."""
+    async def relay(self, number: int, tenant: str) -> aiohttp.ClientWebSocketResponse:
+        """Connects to the lines of another process, for a tenant or "" the operator. Raises
+        ClientError, TimeoutError."""
         async with asyncio.timeout(ASK_S):
             return await self._http[number].ws_connect(
-                relays_io.PATH, max_msg_size=relay_leg_io.MAX_MESSAGE_BYTES
+                relays_io.PATH,
+                max_msg_size=relay_leg_io.MAX_MESSAGE_BYTES,
+                headers={TENANT_HEADER: tenant},
             )
 
     @web.middleware

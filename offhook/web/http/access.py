@@ -737,5 +737,6 @@ def _scopes_of(role: Role) -> frozenset[Scope]:
 
 def _same(given: str, expected: str) -> bool:
     """Compares in constant time."""
-    # A header may contain any bytes; aiohttp decodes those that are not UTF-8 to surrogates.
-    return hmac.compare_digest(given.encode(errors="surrogateescape"), expected.encode())
+    # A header may contain any bytes, which aiohttp decodes to surrogates if they are not UTF-8, and
+    # JSON any surrogates.
+    return hmac.compare_digest(given.encode(errors="surrogatepass"), expected.encode())

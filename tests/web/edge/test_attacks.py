@@ -117,9 +117,10 @@ async def ask(
     headers: dict[str, str] | None = None,
     address: str = "127.0.0.1",
     version: str = "1.1",
+    body: bytes = b"{}",
 ) -> tuple[int, str]:
     """Status and text of the answer; the request is just what is said here."""
-    body = b"{}" if method in ("POST", "PATCH") else b""
+    body = body if method in ("POST", "PATCH") else b""
     wanted = {
         "Host": f"localhost:{port}",
         "Content-Type": "application/json",
@@ -409,6 +410,16 @@ async def test_a_caller_cannot_write_lines_of_the_log(target: Target) -> None:
             headers = {"User-Agent": "x\x1b[2J", "Accept": "\x1b[31m"}
             assert (await ask(target.port, "GET", path, headers))[0] in (400, 404)
         await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("body", [b"[" * 50_000, rb'{"key": "\ud800", "text": "\ud800"}'])
+async def test_no_body_is_a_fault_of_the_server(target: Target, body: bytes) -> None:
+    found = {
+        pattern: (await ask(target.port, method, target.path(pattern), body=body))[0]
+        for method, pattern in target.routes
+        if method in ("POST", "PATCH")
+    }
+    assert {path for path, status in found.items() if status == 500} == set()
 
 
 async def test_noise_at_a_calls_port_is_neither_logged_nor_felt(target: Target) -> None:

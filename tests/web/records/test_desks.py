@@ -32,10 +32,24 @@ def test_the_history_is_of_that_number_alone(url: str) -> None:
         store.write([over(call, at=NOON + number + 10)], WRITER, NOON)
     store.write(call_of("other", "hello", caller="+4930991234"), WRITER, NOON)
     store.write([over("other")], WRITER, NOON)
-    found = store.desks.history("0049301234", but="call 11")
+    found = store.desks.history("0049301234", "", but="call 11")
     assert [row["call_id"] for row in found] == [f"call {10 - n}" for n in range(MAX_CALLS)]
-    assert store.desks.history("1234", but="") == []
-    assert store.desks.history("", but="") == []
+    assert store.desks.history("1234", "", but="") == []
+    assert store.desks.history("", "", but="") == []
+
+
+def test_the_history_is_of_that_tenant_and_of_calls_with_the_number_not_to_it(url: str) -> None:
+    store = opened(url)
+    for call, about in {
+        "acme": {"caller": "+49301234", "tenant": "acme"},
+        "beta": {"caller": "+49301234", "tenant": "beta"},
+        "to it": {"caller": "+4930555", "called": "+49301234", "tenant": "acme"},
+        "placed": {"direction": "outbound", "called": "+49301234", "tenant": "acme"},
+    }.items():
+        store.write([*call_of(call, "hello", **about), over(call)], WRITER, NOON)
+    found = store.desks.history("+49301234", "acme", but="")
+    assert {row["call_id"] for row in found} == {"acme", "placed"}
+    assert store.desks.history("+49301234", "", but="") == []
 
 
 def test_notes_stay_when_the_call_ends_and_go_when_it_is_forgotten(url: str) -> None:

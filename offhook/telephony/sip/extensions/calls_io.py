@@ -137,7 +137,10 @@ class ExtensionCalls:
             trunk=call.info.trunk,
         )
         where = destination(self._stack.settings, about, call.trunk)
-        return None if where.status else where.to(number)
+        tenants = self._calls.hooks.tenants
+        if where.status or tenants.is_foreign(call.info, where.agent, where.extension):
+            return None
+        return where.to(number)
 
     async def add(self, call: SipCall, number: str) -> None:
         """Call a number for an extension in a call; all hear each other then, and go on when one of
@@ -147,9 +150,13 @@ class ExtensionCalls:
             raise DialError(403, "only a call between two telephones can have more members")
         if where is None or where.agent is not None:
             raise DialError(403, f"{number} cannot be called from here, or is an agent")
-        if len(pair.members) >= MAX_TOGETHER:
+        if len(pair.members) + pair.called >= MAX_TOGETHER:
             raise DialError(486, f"{MAX_TOGETHER} are in the call, and it can have no more")
-        third = await self._reach(call, where)
+        pair.called += 1
+        try:
+            third = await self._reach(call, where)
+        finally:
+            pair.called -= 1
         self._tasks.spawn(self._calls.finish_when_over(third), f"sip call {third.call_id}")
         if pair.over or call not in pair.members or len(pair.members) >= MAX_TOGETHER:
             third.end(End.OTHER_END_HUNG_UP)

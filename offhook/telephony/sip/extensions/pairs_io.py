@@ -27,6 +27,8 @@ class Pair:
         self.changed = asyncio.Event()
         self.leaving: SipCall | None = None
         """Who transfers the other, and may hang up before that is done (RFC 5589 §6.1)."""
+        self.called = 0
+        """How many are being called, to be added."""
         self.over = False
         self.separated = asyncio.Event()
         """Set when they hear each other no longer, and others may have their legs."""

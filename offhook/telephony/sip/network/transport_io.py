@@ -32,6 +32,7 @@ from offhook.telephony.sip.network.stream_io import (
 )
 from offhook.telephony.sip.network.udp_io import UdpSocket, family_of, host_port, local_address_for
 from offhook.telephony.sip.network.websocket_io import WebSocketConnection, WebSocketServer
+from offhook.telephony.sip.trunks.extension import trunk_name
 
 MAX_CONNECTIONS = 1000
 """Limit of peers' connections, over all transports. Beyond it the oldest to which nothing was sent
@@ -40,6 +41,9 @@ closed at once."""
 MAX_CONNECTIONS_PER_SOURCE = 100
 """Maximum connections of a source address (IPv6: of a /64), which may be an office of browsers
 behind a NAT; further ones are closed at once."""
+MAX_CONNECTIONS_OF_EXTENSION = 16
+"""Maximum connections of an extension's desks, which do not count for the address: many may come
+through one proxy. Further ones are closed at once."""
 MAX_ROUTES = 500
 """Limit of peers we connect to; beyond it the least recently used idle one is dropped, and if all
 are connected, sending to another fails."""
@@ -53,10 +57,13 @@ BACKLOG = 256
 """Kernel backlog of connections to accept."""
 
 
-def _source(host: str) -> str:
-    """The source that connections are counted by."""
-    address = ip_address(host)
-    return f"{int(address) >> 64:x}/64" if address.version == 6 else host
+def _source(flow: Flow) -> tuple[str, int]:
+    """Return what a connection is counted by, and how many there may be."""
+    if flow.extension:
+        return trunk_name(flow.extension), MAX_CONNECTIONS_OF_EXTENSION
+    address = ip_address(flow.remote[0])
+    source = f"{int(address) >> 64:x}/64" if address.version == 6 else flow.remote[0]
+    return source, MAX_CONNECTIONS_PER_SOURCE
 
 
 @dataclass(frozen=True)
@@ -367,8 +374,8 @@ class Transports:
 
     def _admit(self, flow: Flow) -> bool:
         """Count the connection of a peer, unless there are too many."""
-        source = _source(flow.remote[0])
-        if self._peers[source] >= MAX_CONNECTIONS_PER_SOURCE or not self._make_room():
+        source, most = _source(flow)
+        if self._peers[source] >= most or not self._make_room():
             logger.debug("{} {}: too many connections", flow.transport, flow.remote)
             return False
         self._peers[source] += 1

@@ -1,7 +1,6 @@
 """The routes of the page's builder, for the operator: the agents with their settings and flows, and
 what to write into the configuration."""
 
-import json
 from typing import Any
 
 from aiohttp import web
@@ -10,7 +9,7 @@ from offhook.signaling.smallwebrtc import RequestError
 from offhook.web.config.agents import Agent
 from offhook.web.edge.builder.drafts import as_toml, draft_of, settings_of
 from offhook.web.edge.builder.drawing import drawing
-from offhook.web.edge.http_io import EDGE
+from offhook.web.edge.http_io import EDGE, json_of
 
 MAX_VOICES = 200
 """Maximum voices that the builder suggests; more are left out."""
@@ -43,8 +42,8 @@ async def toml(request: web.Request) -> web.Response:
     """POST /builder/toml: what is tried, as lines of the configuration."""
     config = request.app[EDGE].config
     try:
-        wanted = json.loads(await request.read())
-    except (ValueError, RecursionError) as error:
+        wanted = await json_of(request)
+    except ValueError as error:
         raise RequestError(f"the body is not valid JSON: {error}") from error
     draft = draft_of(wanted, config)
     before = config.agent_called(draft.agent)

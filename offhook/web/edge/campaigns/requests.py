@@ -59,7 +59,7 @@ def _from_query(name: str, values: Sequence[str]) -> Any:
     if name in OBJECTS:
         try:
             return json.loads(values[0])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CampaignError(f"{name}: an object of JSON is wanted") from error
     return values[0]
 

@@ -1,6 +1,5 @@
 """Serves the console at `/console`, and signs in and out."""
 
-import json
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from aiohttp import web
 from loguru import logger
 
-from offhook.web.edge.http_io import error
+from offhook.web.edge.http_io import error, json_of
 from offhook.web.edge.page.page_io import OF_PAGE, POLICY, add_page, files_in
 from offhook.web.http.access import Head, KeyHolder, is_foreign
 from offhook.web.http.access_io import ACCESS, head_of, is_operator, peer_of
@@ -53,7 +52,7 @@ async def sign_in(request: web.Request) -> web.Response:
     if is_foreign(head.origin, head.host):
         return error(403, "a page of another site may not sign in")
     try:
-        key = json.loads(await request.read())["key"]
+        key = (await json_of(request))["key"]
     except (ValueError, KeyError, TypeError):
         return error(400, 'the body is {"key": "…"}')
     keyed = Head("GET", head.peer, {"Authorization": f"Bearer {key}"})

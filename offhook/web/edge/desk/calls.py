@@ -20,6 +20,8 @@ class DeskCall:
     caller_call: str
     """Of the call whose caller it is; `call_id` if that is the same."""
     number: str
+    tenant: str = ""
+    """Whose call it is."""
     name: str = ""
     state: str = "ended"
     others: tuple[str, ...] = ()
@@ -68,7 +70,7 @@ def find(edge: Edge, extension: str, call_id: str) -> DeskCall:
     if record.answered is None:
         raise UnknownCall(call_id)
     number = record.caller if record.direction == "outbound" else record.called
-    return DeskCall(call_id, ended.caller_call, number)
+    return DeskCall(call_id, ended.caller_call, number, record.tenant)
 
 
 def _desk_call(sip: SipEndpoint, call: SipCall, person: Person | None) -> DeskCall:
@@ -78,7 +80,9 @@ def _desk_call(sip: SipEndpoint, call: SipCall, person: Person | None) -> DeskCa
     return DeskCall(
         call.call_id,
         sip.caller_of(call.call_id),
-        *((info.caller, info.caller_name) if rings_here else (info.called, "")),
+        info.caller if rings_here else info.called,
+        info.tenant,
+        info.caller_name if rings_here else "",
         call.state,
         tuple(_far_end(one) for one in together if one is not call),
         person,

@@ -3,7 +3,6 @@ number and password. The page registers over `/desk/sip` like any other phone; t
 session is its password there."""
 
 import asyncio
-import json
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +17,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.network.udp_io import host_port
 from offhook.telephony.sip.network.websocket_io import offers_sip, sip_websocket
-from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.http_io import EDGE, error, json_of
 from offhook.web.edge.page.page_io import OF_PAGE, add_page, files_in
 from offhook.web.edge.refusals import RETRY_AFTER_S, NoPhones
 from offhook.web.http.access import is_foreign
@@ -62,7 +61,7 @@ async def sign_in(request: web.Request) -> web.Response:
         return error(403, "a page of another site may not sign in")
     sip = _phones(request)
     try:
-        given = json.loads(await request.read())
+        given = await json_of(request)
         number, password = given["number"], given["password"]
     except (ValueError, KeyError, TypeError):
         return error(400, 'the body is {"number": "…", "password": "…"}')

@@ -19,6 +19,10 @@ LOOK_S = 0.5
 MAX_DESKS = 200
 """Maximum streams of desks of a process; further ones are refused with 503."""
 
+MAX_DESKS_OF_EXTENSION = 8
+"""Maximum streams of one extension, so that it does not have all places; further ones are refused
+with 503."""
+
 
 @dataclass
 class _Desk:
@@ -39,9 +43,10 @@ class DeskFeed:
         self._looking: asyncio.Task[None] | None = None
         self._wakes = asyncio.Event()
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._desks) >= MAX_DESKS
+    def is_full(self, extension: str) -> bool:
+        """Returns whether there is no place for another desk of an extension."""
+        its = sum(desk.extension == extension for desk in self._desks.values())
+        return len(self._desks) >= MAX_DESKS or its >= MAX_DESKS_OF_EXTENSION
 
     @contextmanager
     def listening(self, extension: str) -> Iterator[Listener]:

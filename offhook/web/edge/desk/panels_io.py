@@ -4,7 +4,6 @@ Every route is for whoever has signed in to the desk, and answers of that extens
 queues alone: of any other it says that there is none.
 """
 
-import json
 import time
 from typing import Any
 
@@ -16,7 +15,7 @@ from offhook.web.edge.console.live_events_io import BUSY_S, STREAM_S, stream
 from offhook.web.edge.desk.calls import DeskCall, find
 from offhook.web.edge.desk.feed_io import DeskFeed
 from offhook.web.edge.history_io import ask, store_of
-from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.http_io import EDGE, error, json_of
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.http.access_io import GRANT, is_operator
 
@@ -35,7 +34,7 @@ async def events(request: web.Request) -> web.StreamResponse:
         raise NoPhones
     if request.method == "HEAD":
         return web.Response(headers=EVENT_STREAM)
-    if feed.is_full:
+    if feed.is_full(grant.extension):
         words = "all places for desks are taken: close one"
         return error(503, words, **{"Retry-After": str(BUSY_S)})
     limit_s = min(STREAM_S, grant.expires_at - time.time())
@@ -50,7 +49,7 @@ def _call(request: web.Request) -> DeskCall:
 async def _given(request: web.Request, name: str, kind: type) -> Any:
     """Returns the one value of the body; None if it is not that."""
     try:
-        body = json.loads(await request.read())
+        body = await json_of(request)
     except ValueError:
         return None
     if not isinstance(body, dict) or body.keys() != {name} or not isinstance(body[name], kind):
@@ -75,7 +74,8 @@ async def decided(request: web.Request) -> web.Response:
 async def history(request: web.Request) -> web.Response:
     """GET /desk/calls/{call}/history: the last calls of whoever is at the other end."""
     call = _call(request)
-    found = await ask(request, store_of(request).desks.history, call.number, call.caller_call)
+    desks = store_of(request).desks
+    found = await ask(request, desks.history, call.number, call.tenant, call.caller_call)
     if is_operator(request):
         found = [{**row, "link": f"/console#/calls/{row['call_id']}"} for row in found]
     return web.json_response({"number": call.number, "calls": found})

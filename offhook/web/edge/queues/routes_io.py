@@ -1,11 +1,9 @@
 """GET /queues, GET /queues/{name} and POST /queues/{name}/members: who waits, and who is there."""
 
-import json
-
 from aiohttp import web
 
 from offhook.web.config.people.tenants import owner
-from offhook.web.edge.http_io import EDGE, error, wanted_tenant
+from offhook.web.edge.http_io import EDGE, error, json_of, wanted_tenant
 
 WANTED = 'the body is {"member": "ADDRESS", "paused": true} or false'
 
@@ -26,7 +24,7 @@ async def shown(request: web.Request) -> web.Response:
 async def members_changed(request: web.Request) -> web.Response:
     """POST /queues/{name}/members: a member is rung no more, or again."""
     try:
-        body = json.loads(await request.read())
+        body = await json_of(request)
     except ValueError:
         return error(400, WANTED)
     if not isinstance(body, dict) or body.keys() != {"member", "paused"}:

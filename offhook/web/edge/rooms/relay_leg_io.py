@@ -43,8 +43,8 @@ class Elsewhere(Protocol):
     def process_with(self, asked: MemberRequest) -> int | None:
         """Number of the process with the line of a member; None: this one, or none."""
 
-    async def relay(self, number: int) -> aiohttp.ClientWebSocketResponse:
-        """Connects to it. Raises ClientError, TimeoutError."""
+    async def relay(self, number: int, tenant: str) -> aiohttp.ClientWebSocketResponse:
+        """Connects to it, for a tenant or "" the operator. Raises ClientError, TimeoutError."""
 
 
 class RelayLeg(Leg):

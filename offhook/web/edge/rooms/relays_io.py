@@ -27,6 +27,7 @@ from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.rooms.hosted_io import Seat
 from offhook.web.edge.rooms.relay_leg_io import MAX_MESSAGE_BYTES, Elsewhere, RelayLeg
 from offhook.web.edge.rooms.requests import MemberRequest, RoomError, parsed
+from offhook.web.http.access_io import GRANT
 
 PATH = "/calls/relay/line"
 """On the sockets of siblings alone."""
@@ -69,7 +70,7 @@ async def line(request: web.Request) -> web.WebSocketResponse:
             edge.rooms.expect(placed, Seat(relay.id, placed, "speak", "", False, asked.dial.to))
             line_edge, number = asked.dial.carrier or "sip", asked.dial.to
         else:
-            line_edge, number = _bring(edge, relay, asked.call)
+            line_edge, number = _bring(edge, relay, asked.call, request[GRANT].tenant)
         await socket.send_json({"edge": line_edge, "number": number})
         await leg.carry(socket, lambda note: None)
     except (RoomError, DialRequestError, DialError, NoPhones, Busy) as error:
@@ -84,11 +85,11 @@ async def line(request: web.Request) -> web.WebSocketResponse:
     return socket
 
 
-def _bring(edge: Edge, relay: Relay, call_id: str) -> tuple[str, str]:
-    """Brings a call of this process; returns how it has come, and whose it is. Raises
-    RoomError."""
+def _bring(edge: Edge, relay: Relay, call_id: str, tenant: str) -> tuple[str, str]:
+    """Brings a call of this process, one of the tenant or "" any; returns how it has come, and
+    whose it is. Raises RoomError."""
     call = edge.calls.get(call_id)
-    if call is None:
+    if call is None or tenant not in ("", call.leg.info.tenant):
         raise RoomError(f"call: {call_id!r} is not in progress here")
     info = call.leg.info
     edge.rooms.bring(relay, call, Seat(relay.id, call_id, "speak", "", False, info.caller))
@@ -102,12 +103,12 @@ async def _hang_up(edge: Edge, call_id: str) -> None:
 
 
 async def admitted(
-    edge: Edge, elsewhere: Elsewhere, number: int, asked: MemberRequest, seat: Seat
+    edge: Edge, elsewhere: Elsewhere, number: int, asked: MemberRequest, seat: Seat, tenant: str
 ) -> dict[str, Any]:
     """Lets in a member whose line that process has; `seat` is what he will be, but for his name and
-    number where they are not known yet. Raises RoomError."""
+    number where they are not known yet, and `tenant` whose calls may come in. Raises RoomError."""
     try:
-        socket = await elsewhere.relay(number)
+        socket = await elsewhere.relay(number, tenant)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise RoomError(f"process {number} of this server does not answer") from error
     try:

@@ -65,7 +65,7 @@ async def _admit(
     number = None if elsewhere is None else elsewhere.process_with(asked)
     if elsewhere is not None and number is not None:
         there = Seat(call.id, asked.name, role, to, asked.muted)
-        return await admitted(edge, elsewhere, number, asked, there)
+        return await admitted(edge, elsewhere, number, asked, there, tenant)
     if asked.call:
         other = edge.calls.get(asked.call)
         if other is None or tenant not in ("", other.leg.info.tenant):

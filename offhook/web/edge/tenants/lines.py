@@ -8,7 +8,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from offhook.media.leg import CallInfo
-from offhook.web.config.people.tenants import Tenants, owner_of_agent, tenant_of
+from offhook.web.config.people.tenants import (
+    Tenants,
+    owner_of_agent,
+    owner_of_number,
+    tenant_of,
+)
 from offhook.web.edge.refusals import Busy, Reason
 
 Held = Mapping[str, CallInfo]
@@ -35,14 +40,15 @@ class TenantLines(Collector):
             return info
         return replace(info, tenant=tenant_of(tenants, info, agent))
 
-    def check(self, info: CallInfo, agent: str | None, call_id: str = "") -> None:
+    def check(
+        self, info: CallInfo, agent: str | None, call_id: str = "", extension: str = ""
+    ) -> None:
         """Raises Busy if the call's tenant has as many lines as it may, apart from this call's, or
-        if the agent is another tenant's."""
+        if the agent or the extension is another tenant's."""
         tenants = self._tenants()
         if not tenants:
             return
-        its = "" if agent is None else owner_of_agent(tenants, agent)
-        if its not in ("", info.tenant):
+        if self.is_foreign(info, agent, extension):
             raise self._refusal("foreign", "")
         tenant = tenants.get(info.tenant)
         if tenant is None or not tenant.max_calls:
@@ -51,6 +57,14 @@ class TenantLines(Collector):
         if sum(name == info.tenant for name in others) >= tenant.max_calls:
             words = f"all {tenant.max_calls} lines of {info.tenant} are in use"
             raise self._refusal("tenant", words)
+
+    def is_foreign(self, info: CallInfo, agent: str | None, extension: str) -> bool:
+        """Returns whether the agent or the extension that a call is to reach is another tenant's.
+        A call of nobody's may reach any extension: no tenant can place one."""
+        tenants = self._tenants()
+        of_agent = "" if agent is None else owner_of_agent(tenants, agent)
+        of_extension = owner_of_number(tenants, extension) if info.tenant else ""
+        return not {of_agent, of_extension} <= {"", info.tenant}
 
     def check_agent(self, agent: str) -> None:
         """Raises Busy if the tenant of an agent has no line for a call that is nobody else's."""

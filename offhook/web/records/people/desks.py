@@ -47,13 +47,19 @@ class Desks:
             for kind, fields in reversed(found)
         ]
 
-    def history(self, number: str, but: str) -> list[dict[str, Any]]:
-        """Returns the last calls of a number but for one call, the last first."""
+    def history(self, number: str, tenant: str, but: str) -> list[dict[str, Any]]:
+        """Returns the last calls of a tenant, "" being nobody, with whoever has a number, but for
+        one call; the last first. Calls of others to that number, as to an agent's, are not among
+        them."""
         keys = digits_keys(number)
         query = (
             sa.select(calls)
             .where(
-                sa.or_(calls.c.caller_key.in_(keys), calls.c.called_key.in_(keys)),
+                sa.or_(
+                    sa.and_(calls.c.direction == "inbound", calls.c.caller_key.in_(keys)),
+                    sa.and_(calls.c.direction == "outbound", calls.c.called_key.in_(keys)),
+                ),
+                calls.c.tenant == tenant,
                 calls.c.state == "ended",
                 calls.c.id != but,
             )

@@ -7,6 +7,7 @@ import pytest
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import SipEndpoint
+from offhook.telephony.sip.extensions.pairs_io import MAX_TOGETHER
 from tests.support.waiting import until
 from tests.telephony.sip.extensions.desks import Desk, all_over, desks
 
@@ -55,6 +56,26 @@ async def test_a_call_of_three_is_not_transferred_and_each_is_ticked_once() -> N
         await ann.far.hang_up()
         await bob.far.hang_up()
         await cleo.far.is_hung_up()
+        await all_over(sip)
+
+
+async def test_no_more_are_called_at_a_time_than_there_is_room_for() -> None:
+    async with desks("101", "102", "103") as (sip, _, (ann, bob, cleo)):
+        await ann.begins_to_call("102")
+        await bob.answers()
+        await ann.is_answered()
+        call = call_of(sip, "101")
+        room = MAX_TOGETHER - 2
+        adding = [
+            asyncio.create_task(sip.extension_calls.add(call, "103")) for _ in range(room + 3)
+        ]
+        await cleo.rings()
+        full, ringing = await asyncio.wait(adding, return_when=asyncio.ALL_COMPLETED, timeout=0)
+        assert (len(full), len(ringing)) == (3, room)
+        assert all("it can have no more" in str(each.exception()) for each in full)
+        await ann.far.hang_up()
+        await bob.far.is_hung_up()
+        await asyncio.gather(*adding, return_exceptions=True)
         await all_over(sip)
 
 

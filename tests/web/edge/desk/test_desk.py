@@ -66,7 +66,9 @@ async def test_wrong_passwords_and_unknown_numbers_get_the_same_answer(
         assert "Set-Cookie" not in answer.headers
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{}", '{"number": 101, "password": 1}', '"x"'])
+@pytest.mark.parametrize(
+    "body", ["", "[]", "[" * 50_000, "{}", '{"number": 101, "password": 1}', '"x"']
+)
 async def test_what_is_no_number_and_password_is_refused(server: Served, body: str) -> None:
     headers = {"Content-Type": "application/json"}
     async with server.client.post("/desk/session", data=body, headers=headers) as answer:
@@ -180,12 +182,15 @@ async def test_a_desk_that_asks_too_much_is_slowed_down(server: Served) -> None:
         assert (await bob.register()).status == 200  # from the same address
 
 
-async def test_too_many_connections_of_an_address_are_closed(
+async def test_too_many_connections_of_an_extension_are_closed_and_no_others(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transport_io, "MAX_CONNECTIONS_OF_EXTENSION", 1)
     monkeypatch.setattr(transport_io, "MAX_CONNECTIONS_PER_SOURCE", 1)
-    async with sip_socket(server.url, "101"), sip_socket(server.url, "102") as second:
+    async with sip_socket(server.url, "101"), sip_socket(server.url, "101") as second:
         await second.closed()
+        async with sip_socket(server.url, "102") as bob:  # from the same address
+            assert (await bob.register()).status == 200
 
 
 @pytest.mark.parametrize("now", [people() | {"101": {"password": "new"}}, {"102": people()["102"]}])

@@ -241,6 +241,21 @@ async def test_bodies_that_say_nothing_are_refused(tmp_path: Path) -> None:
         assert "between two telephones" in with_agent["error"]
 
 
+async def test_one_extension_does_not_have_all_places_for_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_io, "MAX_DESKS_OF_EXTENSION", 1)
+    async with (
+        office(config(tmp_path)) as server,
+        page(server, "101") as screen,
+        page(server, "102") as others,
+        screen.events(),
+    ):
+        await screen.get("/desk/events", 503)
+        async with others.events() as theirs:
+            assert (await theirs.until("queues"))["queues"] == []
+
+
 async def test_a_call_has_so_many_notes(tmp_path: Path) -> None:
     async with (
         office(config(tmp_path)) as server,

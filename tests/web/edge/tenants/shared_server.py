@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import ClientSession
 
 from offhook.signaling.peer_io import PeerLeg
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
@@ -16,6 +17,7 @@ from offhook.web.http.listening_io import Runner
 from offhook.web.records.store import CallStore
 from tests.support.ports import free_port
 from tests.support.waiting import until
+from tests.telephony.sip.extensions.desks import Desk
 from tests.telephony.sip.scripted_peer import Peer, udp_peer
 from tests.telephony.sip.scripted_sound import sound
 
@@ -50,7 +52,9 @@ def table(folder: Path) -> dict[str, Any]:
             "udp": free_port(),
             "tcp": None,
             "trunks": [trunk("acme"), trunk("beta"), trunk("")],
-            "extensions": {number: {"password": "long"} for number in ("101", "102", "103")},
+            "extensions": {
+                number: {"password": f"pass-{number}"} for number in ("101", "102", "103")
+            },
             "routes": [
                 {"trunk": "acme-line", "agent": "shop"},
                 {"called": "+4930111*", "agent": "shop"},
@@ -140,6 +144,20 @@ class SharedServer:
                 far.ack(await far.response(200))
                 yield far
                 await far.hang_up()
+
+    @property
+    def sip(self) -> SipEndpoint:
+        assert self.edge.sip is not None
+        return self.edge.sip
+
+    @asynccontextmanager
+    async def desk(self, number: str) -> AsyncIterator[Desk]:
+        """A phone that is registered as an extension."""
+        async with udp_peer(self.sip) as far:
+            with sound() as line:
+                found = Desk(self.sip, far, line, number)
+                await found.register()
+                yield found
 
     async def browser(self, agent: str) -> tuple[int, Any]:
         """Whether somebody with a token for an agent is taken, in a browser."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from offhook.telephony.call_progress_io import DialError
 from offhook.web.app.callers.twilio.caller_io import TwilioCaller
 from offhook.web.app.callers.twilio.webhook_io import Refused
 from offhook.web.app.callers.way import Way
@@ -46,6 +47,27 @@ async def test_an_agent_of_another_tenant_is_not_reached(tmp_path: Path) -> None
             assert [call["tenant"] for call in await server.live("operator")] == ["beta"]
         async with server.phoned("beta", "+4930111001") as far:  # routed to acme's
             assert 403 in far.came
+
+
+async def test_an_extension_of_another_tenant_is_not_reached(tmp_path: Path) -> None:
+    async with (
+        shared_server(tmp_path) as server,
+        server.desk("101") as ann,
+        server.desk("102") as bob,
+        server.desk("103") as cleo,  # nobody's
+    ):
+        await ann.begins_to_call("102")
+        ann.far.ack_refusal(await ann.far.response(403, "INVITE"))
+        await cleo.begins_to_call("102")
+        await bob.answers()
+        await cleo.is_answered()
+        bob.far.ask("REFER", ("Refer-To", "<sip:101@127.0.0.1>"))
+        await bob.far.response(603)
+        (call,) = (c for c in server.sip.calls.values() if c.info.trunk == "ext:102")
+        with pytest.raises(DialError, match="cannot be called"):
+            await server.sip.extension_calls.add(call, "101")
+        await bob.far.hang_up()
+        await cleo.far.is_hung_up()
 
 
 async def test_one_tenant_floods_and_the_others_calls_are_all_taken(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ async def calling(server: TwoProcesses, agent: str) -> AsyncIterator[str]:
             server, given["token"], "POST", "/api/offer", sdp=sdp, type="offer"
         )
         assert status == 200, body
+        await leg.accept(body["sdp"])
         yield body["pc_id"]
     finally:
         await leg.hang_up("test over")
@@ -90,6 +91,9 @@ async def test_each_process_knows_whose_a_call_is(tmp_path: Path) -> None:
                         ) as answer,
                     ):
                         assert answer.status == 404
+            for room in (one, three):  # one of them is in another process than the call
+                status, body = await ask(server, "acme", "POST", f"/calls/{room}/members", call=two)
+                assert (status, body) == (409, {"error": f"call: {two!r} is not in progress here"})
             assert len((await ask(server, "operator", "GET", "/calls"))[1]["calls"]) == 3
     finally:
         server.process.terminate()
