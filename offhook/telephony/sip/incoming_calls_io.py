@@ -38,7 +38,7 @@ OVERLOADED = (42, "overloaded")
 REFUSALS = {
     "full": FULL,
     "tenant": (17, "all lines of this customer are busy"),
-    "foreign": (21, "this agent is not for these callers"),
+    "foreign": (21, "this number is not for these callers"),
     "connecting": FULL,
     "share": FULL,
     "late": OVERLOADED,
@@ -159,6 +159,8 @@ class IncomingCalls:
             self._refuse_busy(call, session, "draining")
         elif busy := self._calls.busy_reason(call.trunk, 1):
             self._refuse_busy(call, session, busy)
+        elif self._extensions.is_foreign(call, where):
+            self._refuse_busy(call, session, "foreign")
         else:
             try:
                 self._calls.hooks.tenants.check(call.info, where.agent, call.call_id)

@@ -128,6 +128,15 @@ class ExtensionCalls:
             return own_uri(where.extension)
         return request_uri(where.number or called, where.outside)
 
+    def is_foreign(self, call: SipCall, where: Destination) -> bool:
+        """Return whether a call of one tenant would get to another's phones or line outside."""
+        trunk = where.outside or self._stack.settings.phones.get(where.extension)
+        if trunk is None or not call.info.tenant:
+            return False
+        there = CallInfo(edge="sip", direction="outbound", trunk=trunk.name)
+        its = self._calls.hooks.tenants.named(there, None).tenant
+        return its not in ("", call.info.tenant)
+
     def _where(self, call: SipCall, number: str) -> Destination | None:
         """Return where an extension in a call may have a number called; None: nowhere."""
         about = CallInfo(
@@ -137,7 +146,7 @@ class ExtensionCalls:
             trunk=call.info.trunk,
         )
         where = destination(self._stack.settings, about, call.trunk)
-        return None if where.status else where.to(number)
+        return None if where.status or self.is_foreign(call, where) else where.to(number)
 
     async def add(self, call: SipCall, number: str) -> None:
         """Call a number for an extension in a call; all hear each other then, and go on when one of
