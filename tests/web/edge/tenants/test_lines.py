@@ -148,10 +148,12 @@ async def test_a_phone_of_another_tenant_does_not_ring(tmp_path: Path) -> None:
         number: {"password": f"pass-{number}"} for number in ("101", "102", "103")
     }
     async with shared_server(tmp_path, sip=sections) as server, AsyncExitStack() as open_:
+        sip = server.edge.sip
+        assert sip is not None
 
         async def desk(number: str) -> Desk:
-            far = await open_.enter_async_context(udp_peer(server.edge.sip))
-            phone = Desk(server.edge.sip, far, open_.enter_context(sound()), number)
+            far = await open_.enter_async_context(udp_peer(sip))
+            phone = Desk(sip, far, open_.enter_context(sound()), number)
             await phone.register()
             return phone
 
