@@ -219,6 +219,14 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
             "[agent]\nkind = 'webhook'\nurl = 'ftp://x'",
             ['3: agent.url: must be like "https://app.example/hook", not "ftp://x"'],
         ),
+        (
+            '[queues.a]\nmembers = ["ext:1"]\ncallback_key = "55"',
+            ['3: queues.a.callback_key: must be like "5", not "55"'],
+        ),
+        (
+            "[tenants.a]\nnumbers = ['030 1']",
+            ['2: tenants.a.numbers.0: must be like "+4930222" or "+4930222*", not "030 1"'],
+        ),
         # Values that do not go together
         (
             "[agent]\nkind = 'openai'\nfallback = 'bob'\n[[sip.routes]]\nagent = 'nobody'",

@@ -37,7 +37,7 @@ class Queue(Ringing):
     """Number, SIP address or name of [transfers] for callers who cannot wait, or "agent:NAME" for
     an agent that takes the call over, such as a voicemail, whose messages are the queue's; empty:
     they are back with the agent that they came from."""
-    callback_key: Annotated[str, Field(pattern=r"^[0-9*#]?$")] = ""
+    callback_key: Annotated[str, Field(pattern=r"^[0-9*#]?$", examples=["5"])] = ""
     """Key by which callers ask to be called back when it is their turn; empty: they cannot."""
     wrap_up_seconds: float = Field(10, ge=0, le=3600)
     """Time in s after a call in which its person is not rung."""

@@ -13,7 +13,9 @@ from offhook.web.config.section import Secret, Section
 from offhook.web.config.server import MAX_CALLS, Server
 
 TenantName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
-Number = Annotated[str, Field(pattern=r"^[^\s*?\[\]]{1,64}\*?$")]
+Number = Annotated[
+    str, Field(pattern=r"^[^\s*?\[\]]{1,64}\*?$", examples=["+4930222", "+4930222*"])
+]
 Things = Literal["agents", "trunks", "carriers", "queues"]
 THINGS: tuple[Things, ...] = ("agents", "trunks", "carriers", "queues")
 

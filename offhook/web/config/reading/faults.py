@@ -177,6 +177,7 @@ def _known(kind: Any, field: Any = None) -> Known:
             if isinstance(part, FieldInfo):
                 limits += part.metadata
                 secret = secret or part.repr is False
+                examples = examples or tuple(part.examples or ())
             else:
                 limits.append(part)
     return Known(kind, tuple(limits), secret, examples)

@@ -14,6 +14,9 @@ from offhook.web.app.callers.twilio.webhook_io import Refused
 from offhook.web.app.callers.way import Way
 from offhook.web.edge.reload_io import use
 from tests.support.waiting import HANGS_S, until
+from tests.telephony.sip.extensions.desks import Desk
+from tests.telephony.sip.scripted_peer import udp_peer
+from tests.telephony.sip.scripted_sound import sound
 from tests.web.edge.tenants.shared_server import shared_server, table
 
 
@@ -159,3 +162,33 @@ async def test_the_calls_of_a_campaign_are_its_tenants(tmp_path: Path) -> None:
         # Whoever asks for it, an agent does not speak over another tenant's trunk.
         campaign = await ended("operator", trunk="acme-line", agent="night")
         assert campaign["outcomes"] == {"refused": 1}
+
+
+async def test_a_phone_of_another_tenant_does_not_ring(tmp_path: Path) -> None:
+    sections = table(tmp_path)["sip"]
+    sections["extensions"] = {
+        number: {"password": f"pass-{number}"} for number in ("101", "102", "103")
+    }
+    async with shared_server(tmp_path, sip=sections) as server, AsyncExitStack() as open_:
+        sip = server.edge.sip
+        assert sip is not None
+
+        async def desk(number: str) -> Desk:
+            far = await open_.enter_async_context(udp_peer(sip))
+            phone = Desk(sip, far, open_.enter_context(sound()), number)
+            await phone.register()
+            return phone
+
+        ann, bob, cleo = [await desk(number) for number in ("101", "102", "103")]
+        await ann.begins_to_call("102")  # beta's
+        ann.far.ack_refusal(await ann.far.response(403))
+        await cleo.begins_to_call("101")  # of nobody's, who may call both
+        await ann.answers()
+        await cleo.is_answered()
+        await cleo.far.hang_up()
+        await ann.far.is_hung_up()
+        await cleo.begins_to_call("102")
+        await bob.answers()
+        await cleo.is_answered()
+        await cleo.far.hang_up()
+        await bob.far.is_hung_up()
