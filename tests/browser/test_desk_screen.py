@@ -29,9 +29,7 @@ async def test_a_caller_of_a_queue_is_accepted_with_a_click_and_noted(tmp_path, 
     }
     async with serving("--config", with_queue(tmp_path), **store) as server:
         told = await drive("desk_screen.mjs", url=server.url, hostile=HOSTILE)
-        wrong = [fault for fault in server.faults() if "PocketSphinx" not in fault]
-        (fault,) = wrong
-        assert "not transferred: the call has ended" in fault
+        assert [fault for fault in server.faults() if "PocketSphinx" not in fault] == []
     said = told["said"]
     assert said == {
         **{name: [] for name in said if name.startswith("axe")},

@@ -74,9 +74,9 @@ async def decided(request: web.Request) -> web.Response:
 async def history(request: web.Request) -> web.Response:
     """GET /desk/calls/{call}/history: the last calls of whoever is at the other end."""
     call = _call(request)
-    desks = store_of(request).desks
     if request.app[EDGE].records.kept is None:  # without a store a desk works all the same
         return web.json_response({"number": call.number, "calls": []})
+    desks = store_of(request).desks
     found = await ask(request, desks.history, call.number, call.tenant, call.caller_call)
     if is_operator(request):
         found = [{**row, "link": f"/console#/calls/{row['call_id']}"} for row in found]

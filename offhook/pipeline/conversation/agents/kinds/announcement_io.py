@@ -57,7 +57,8 @@ class Announcing(FrameProcessor):
             try:
                 return await self._call.transfer(self._transfer)
             except LegError as error:
-                logger.warning("{}: not transferred: {}", self._call.leg.call_id, error)
+                level = "WARNING" if self._call.leg.closed is None else "INFO"  # who has hung up
+                logger.log(level, "{}: not transferred: {}", self._call.leg.call_id, error)
         if self._transfer or self._is_over:
             await self._call.say(self._call.sentence(Occasion.GOODBYE))
         await self._call.hang_up()
