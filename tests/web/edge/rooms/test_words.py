@@ -4,6 +4,8 @@ Who speaks says a sentence with a tone of his own in it, which a recognizer writ
 words of one are never those of another.
 """
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
 )
 from offhook.web.app.cli.calls_io import story
-from tests.support.waiting import until
+from tests.support.waiting import HANGS_S, until
 from tests.web.edge.rooms.ends import FarEnd, level, sine
 from tests.web.edge.rooms.test_conferences import conference, rooms, until_members
 from tests.web.edge.rooms.test_supervision import Call, calling
@@ -62,6 +64,14 @@ def says(end: FarEnd) -> int:
     return len(sound) // 480
 
 
+async def until_understood(condition: Callable[[], object], *ends: FarEnd) -> None:
+    """Have them speak until it holds: a machine that is busy loses sound, and words with it."""
+    async with asyncio.timeout(HANGS_S):
+        while not condition():
+            packets = max(says(end) for end in ends)
+            await ends[0].listens(packets + 100)
+
+
 def turns(call: Call) -> dict[str, set[str]]:
     """The words of each member in the record."""
     found: dict[str, set[str]] = {}
@@ -74,19 +84,17 @@ async def test_words_by_member_with_the_agent_and_without(tmp_path: Path) -> Non
     async with calling(tmp_path, recognizer=ToneRecognizer()) as call:
         caller = call.ends.by_name["caller"]
         boss = await call.ends.from_browser(call.id, "boss", 1500)
-        says(boss)
-        await until(lambda: turns(call) == {"boss": {"boss"}})
+        await until_understood(lambda: turns(call) == {"boss": {"boss"}}, boss)
         await until(lambda: call.events("room_turn"))  # what the agent has understood of it
         await call.asks(action="leave")
-        says(caller)
-        says(boss)
-        await until(lambda: turns(call) == {"boss": {"boss"}, "caller": {"caller"}})
+        both = {"boss": {"boss"}, "caller": {"caller"}}
+        await until_understood(lambda: turns(call) == both, caller, boss)
         assert not call.events("caller_turn")
         assert all(e["began_ms"] < e["at_ms"] for e in call.events("member_turn"))
         await boss.leg.hang_up("enough")
         await call.seen(lambda e: e["event"] == "agent_returned")
-        says(caller)  # alone with the agent, whose turns these are again
-        await until(lambda: call.events("caller_turn"))
+        # Alone with the agent, whose turns these are again.
+        await until_understood(lambda: call.events("caller_turn"), caller)
         kept = call.edge.records.kept
         assert kept is not None
         row = kept.store.show(call.id)
@@ -112,8 +120,7 @@ async def test_what_is_whispered_is_no_part_of_the_words(tmp_path: Path) -> None
         desk = await call.ends.from_browser(call.id, "desk", 1000)
         boss = await call.ends.from_browser(call.id, "boss", 1500, role="whisper:desk")
         await boss.listens(says(boss) + 50)
-        says(desk)
-        await until(lambda: turns(call))
+        await until_understood(lambda: turns(call), desk)
         assert turns(call) == {"desk": {"desk"}}
 
 
@@ -123,15 +130,14 @@ async def test_nothing_of_a_pause_is_kept(tmp_path: Path) -> None:
         boss = await call.ends.from_browser(call.id, "boss", 1500)
         recording = call.edge.calls[call.id].leg.recording
         recording.pause("operator")
-        says(boss)
-        await until(lambda: call.events("member_turn"))
+        await until_understood(lambda: call.events("member_turn"), boss)
         assert "boss" not in turns(call)["boss"]
+        before = len(call.events("member_turn"))
         await boss.listens(says(boss) // 2)
         recording.resume("operator")  # in the middle
-        await until(lambda: len(call.events("member_turn")) > 1)
+        await until(lambda: len(call.events("member_turn")) > before)
         assert "boss" not in turns(call)["boss"]
-        says(boss)
-        await until(lambda: "boss" in turns(call)["boss"])
+        await until_understood(lambda: "boss" in turns(call)["boss"], boss)
 
 
 async def test_a_conference_with_notes(tmp_path: Path) -> None:
@@ -143,14 +149,13 @@ async def test_a_conference_with_notes(tmp_path: Path) -> None:
         [room], kept = rooms(ends), ends.server.edge.records.kept
         names = list(await ends.members(room))
         assert kept is not None
-        for end in ends.by_name.values():
-            says(end)
-        found: dict[str, str] = {}
-        while set(found) != set(names):
+
+        def found() -> dict[str, str]:
             timeline = kept.store.timeline(room)
-            found = {e["member"]: e["text"] for e in timeline if e["event"] == "member_turn"}
-            await ends.by_name["a"].listens(1)
-        assert sorted(found.values()) == ["caller", "desk"]
+            return {e["member"]: e["text"] for e in timeline if e["event"] == "member_turn"}
+
+        await until_understood(lambda: set(found()) == set(names), *ends.by_name.values())
+        assert sorted(found().values()) == ["caller", "desk"]
 
 
 class Deaf(ToneRecognizer):
@@ -173,13 +178,12 @@ async def test_without_a_free_stream_the_record_says_whose_words_are_missing(
         await until(lambda: len(call.events("words_missing")) == 2)
         missing = {event["side"]: event["cause"] for event in call.events("words_missing")}
         assert missing == dict.fromkeys(("caller", "boss"), "all streams are in use")
-        says(boss)  # the agent has a stream, and hears everybody
-        await until(lambda: "boss" in str(call.events("caller_turn")))
+        # The agent has a stream, and hears everybody.
+        await until_understood(lambda: "boss" in str(call.events("caller_turn")), boss)
 
 
 async def test_words_that_are_not_kept_are_not_recognized(tmp_path: Path) -> None:
     async with calling(tmp_path, words="words = false", recognizer=Deaf()) as call:
         boss = await call.ends.from_browser(call.id, "boss", 1500)
-        says(boss)
-        await until(lambda: call.events("caller_turn"))
+        await until_understood(lambda: call.events("caller_turn"), boss)
         assert not call.events("words_missing")
