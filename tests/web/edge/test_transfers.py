@@ -464,9 +464,9 @@ async def test_no_caller_is_left_in_silence(
         sys.stdout.write(f"\n{table(rows)}\n")
     for (way, outcome, heard, _), order in zip(rows, wanted, strict=True):
         if heard is not None:
-            # A hole that a busy machine leaves in early media is filled with music.
+            # Holes that a busy machine leaves in early media are filled with music.
             early = order.index("early media") if "early media" in order else len(heard.order)
-            later = [one for one in heard.order[early + 1 :] if one != "music"]
+            later = [one for one in heard.order[early + 1 :] if one not in ("music", "early media")]
             assert [*heard.order[: early + 1], *later] == order, (way, outcome)
             assert heard.longest_silence <= MAX_SILENCE, (way, outcome)
 
