@@ -36,20 +36,18 @@ PAUSE_BLOCKS = 80
 RINGS_S = 0.8
 """Time in s until somebody is found to be busy, in which the caller hears music."""
 VOICEMAIL = (
-    "This is the voicemail of Ann and Bob. Please leave your name and a message after the tone."
+    "This is the voicemail of Ann and Bob please leave your name and a message after the tone"
 )
-
-
-@cache
-def voice(text: str) -> Pcm:
-    """What is said for a text, as Flite reads it, at 16 kHz."""
-    return trimmed(voices_of("en")[0][1](SPOKEN[text])).astype(np.int16)
+"""In one breath: a pause that a busy machine makes longer would be an invitation to speak."""
 
 
 @cache
 def speech(text: str) -> Pcm:
-    """The same at 24 kHz in whole packets."""
-    sound = np.concatenate((silence(300), voice(text))).astype(np.int16)
+    """What is said for a text, as Flite reads it, and its mark: at 24 kHz in whole packets."""
+    voice = trimmed(voices_of("en")[0][1](SPOKEN[text])).astype(np.float64)
+    level = np.convolve(np.abs(voice), np.ones(CHUNK) / CHUNK, "same")
+    mark = MARK_SHARE * level * np.sin(2 * np.pi * MARKS_HZ[text] / RATE_IN * np.arange(len(voice)))
+    sound = np.concatenate((silence(300), np.clip(voice + mark, -32768, 32767))).astype(np.int16)
     sound = Resampler(RATE_IN, RATE_OUT).process(sound[: len(sound) // 2 * 2])
     return sound[: len(sound) // SAMPLES_OUT * SAMPLES_OUT]
 
@@ -245,13 +243,12 @@ SPOKEN = {
     VOICEMAIL: VOICEMAIL,
 }
 """What is said for each text."""
-STEP = 8
-"""Samples at 16 kHz for one of those that are compared."""
-SIZE = 1 << 14
-"""Samples that are compared at once, more than any text has: 8 s."""
-CHUNK = 16_000 // 5
-"""Samples at 16 kHz of a piece that is looked for in what may have been said."""
-MAX_CHUNKS = 3
+MARKS_HZ = dict(zip(SPOKEN, (2900, 3000, 3100, 3200), strict=True))
+"""A tone within each text, by which it is known whatever a busy machine loses of its words."""
+MARK_SHARE = 0.3
+"""Its level, of the voice's own."""
+CHUNK = RATE_IN // 20
+"""Samples of a piece in which marks are looked for."""
 
 
 class Ears(ScriptedRecognizer):
@@ -271,8 +268,8 @@ class _Ear(ScriptedRecognizerStream):
         self._pieces.append(pcm)
 
     def finish(self) -> None:
-        chunks = loud_chunks(np.concatenate([np.zeros(CHUNK, np.int16), *self._pieces]))
-        words = max(SPOKEN, key=lambda text: sum(likeness(chunk, text) for chunk in chunks))
+        sound = np.concatenate([np.zeros(CHUNK, np.int16), *self._pieces])
+        words = max(SPOKEN, key=lambda text: power_at(MARKS_HZ[text], sound))
         self._events.put_nowait(Final(words, self._ms))
         self.cancel()
 
@@ -281,33 +278,12 @@ class _Ear(ScriptedRecognizerStream):
         self._pieces.clear()
 
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-
-def coarse(sound: Pcm) -> Floats:
-    """The sound at 2 kHz."""
-    return sound[: len(sound) // STEP * STEP].reshape(-1, STEP).mean(axis=1)
-
-
-def loud_chunks(sound: Pcm) -> list[Floats]:
-    """The loudest pieces of a sound, of which a busy machine may have lost others."""
-    rows = coarse(sound[: len(sound) // CHUNK * CHUNK]).reshape(-1, CHUNK // STEP)
-    return sorted(rows, key=lambda row: -float((row**2).sum()))[:MAX_CHUNKS]
-
-
-@cache
-def said(text: str) -> tuple[Any, Floats]:
-    """The spectrum of a text, and the powers of all its pieces."""
-    whole = coarse(voice(text))
-    sums = np.concatenate(([0.0], np.cumsum(whole**2)))
-    return np.fft.rfft(whole, SIZE), sums[CHUNK // STEP :] - sums[: -CHUNK // STEP]
-
-
-def likeness(chunk: Floats, text: str) -> float:
-    """How much a piece is like that part of a text which it is like the most, up to 1."""
-    spectrum, powers = said(text)
-    products = np.fft.irfft(spectrum * np.fft.rfft(chunk, SIZE).conj(), SIZE)[: len(powers)]
-    return float((products / np.sqrt(powers * (chunk**2).sum() + 1)).max())
+def power_at(hz: float, sound: Pcm) -> float:
+    """The power of a tone, whatever its phase in each piece of the sound."""
+    pieces = sound[: len(sound) // CHUNK * CHUNK].reshape(-1, CHUNK)
+    return float(
+        (np.abs(pieces @ np.exp(-2j * np.pi * hz / RATE_IN * np.arange(CHUNK))) ** 2).sum()
+    )
 
 
 class PersonsEdge(ScriptedEdge):

@@ -19,7 +19,7 @@ from tests.web.edge.transfers.people import MUSIC_HZ, Office, office
 
 MAX_SILENCE = 2 * RATE // BLOCK
 """Blocks of sound: 2 s, as a busy machine leaves holes."""
-SORRY = "Sorry, nobody has time."
+SORRY = "Sorry, nobody has time for you at the moment, please call again."
 CONNECTED = ["agent", "music", "person"]
 BACK = ["agent", "music", "agent"]
 
