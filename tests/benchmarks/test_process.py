@@ -5,11 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from benchmarks.processes.process import Child, ChildError, children
+from tests.support.processes import gone
 
 BENCHMARK = """
 import asyncio
@@ -40,14 +40,6 @@ run(main())
 """
 
 
-def is_running(pid: int) -> bool:
-    """Whether it is there and no zombie that nobody waits for."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("number", "status", "words"),
@@ -64,21 +56,21 @@ def test_servers_end_with_the_benchmark(number: signal.Signals, status: int, wor
     ) as benchmark:
         assert benchmark.stderr is not None
         server = int(benchmark.stderr.readline())
-        assert is_running(server)
+        assert not gone(server)
         os.kill(benchmark.pid, number)
         said = benchmark.stderr.read()
         assert benchmark.wait() == status
     assert said == words
     until = time.monotonic() + 60
-    while is_running(server) and time.monotonic() < until:
+    while not gone(server) and time.monotonic() < until:
         time.sleep(0.01)
-    assert not is_running(server)
+    assert gone(server)
 
 
 async def test_children_begin_together_and_end_with_the_block() -> None:
     async with children(3, "benchmarks.servers.model") as running:
         assert len({one.hello["port"] for one in running}) == 3
-    assert not any(is_running(one.pid) for one in running)
+    assert all(gone(one.pid) for one in running)
 
 
 async def test_if_one_of_them_does_not_begin_none_is_left() -> None:

@@ -34,8 +34,9 @@ from offhook.web.app.cli.parser import parser
 from tests.deploy.servers import DEPLOY, ROOT
 from tests.support.environment import environment
 from tests.support.ports import free_port
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S
-from tests.web.workers.workers import gone, told
+from tests.web.workers.workers import told
 
 FOLDER = DEPLOY / "ray"
 CONFIGS = sorted(FOLDER.glob("*.yaml"))

@@ -16,8 +16,9 @@ import pytest
 import uvloop
 
 from offhook.processes.child_io import LINE_BYTES, Child, ChildFailed, until_silent
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S, until
-from tests.web.workers.workers import ROOT, gone
+from tests.web.workers.workers import ROOT
 
 LOOPS = (asyncio.run, uvloop.run)
 on_both_loops = pytest.mark.parametrize("run", LOOPS, ids=("asyncio", "uvloop"))

@@ -22,6 +22,7 @@ from offhook.media.files.formats import (
 )
 from offhook.media.pcm import RATE_IN, Pcm
 from tests.media.files.decoders import decoders, hosts
+from tests.support.processes import gone
 from tests.support.waiting import until
 from tests.web.speech_api.recordings import encoded, tone, wav
 
@@ -170,7 +171,7 @@ def test_a_host_that_dies_is_no_fault_of_the_file_and_comes_back(host: _Host, lo
 async def test_decoders_end_with_their_host(host: _Host, long: Path) -> None:
     _, _, pid = began(long)
     host.end()
-    await until(lambda: not Path(f"/proc/{pid}").exists())
+    await until(lambda: gone(pid))
 
 
 def test_a_host_that_cannot_start_is_said(

@@ -33,9 +33,10 @@ from offhook.web.workers.local_worker_io import LocalWorker, auto_workers, local
 from offhook.web.workers.worker_child_io import UNREACHABLE
 from tests.support import tiny_sherpa
 from tests.support.hub_stand_in import Hub, of_folder, running
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.recordings import spoken
-from tests.web.workers.workers import Client, children_started, gone
+from tests.web.workers.workers import Client, children_started
 
 pytest.importorskip("torch")
 pytest.importorskip("huggingface_hub", minversion="1.0")

@@ -35,8 +35,8 @@ from offhook.web.http.metrics import Metrics
 from tests.media.files.decoders import children
 from tests.support.environment import environment
 from tests.support.listening import Listening
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S, until
-from tests.web.workers.workers import gone
 
 HOST = "127.0.0.1"
 ROOMS = ("one", "two", "three")

@@ -18,10 +18,11 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.local_worker_io import on_demand
 from offhook.web.workers.worker_child_io import ChildSettings
+from tests.support.processes import gone
 from tests.support.waiting import until
 from tests.web.conftest import CONFIG
 from tests.web.speech_api.conftest import client_of
-from tests.web.workers.workers import Client, children_started, command, gone
+from tests.web.workers.workers import Client, children_started, command
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

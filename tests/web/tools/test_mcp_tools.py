@@ -23,6 +23,7 @@ from offhook.web.config.config import Config
 from offhook.web.config.tools import OWN
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
+from tests.support.processes import gone
 from tests.support.waiting import until
 from tests.web.conftest import CONFIG
 from tests.web.edge.agents.test_agent import Page, called
@@ -86,15 +87,6 @@ def said(notes: Path) -> list[str]:
 def pids(notes: Path) -> list[int]:
     """The processes of a server, the last one last."""
     return [int(line.split()[1]) for line in said(notes) if line.startswith("pid")]
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
 
 
 def configuration(url: str = "http://127.0.0.1:1", tools: Any = (), **servers: Any) -> Config:
@@ -171,7 +163,7 @@ async def test_a_model_calls_tools_of_a_process(edge: Edge, notes: Path) -> None
         assert talk.faults == []
     assert "order_status A7" in said(notes)
     (pid,) = pids(notes)
-    await until(lambda: is_gone(pid))
+    await until(lambda: gone(pid))
 
 
 async def test_a_model_calls_tools_of_a_website(edge: Edge, notes: Path) -> None:
@@ -258,7 +250,7 @@ async def test_a_website_that_was_restarted_is_found_again(edge: Edge, notes: Pa
     async with website(notes) as url, talking(edge, shop={"url": url, "seconds": 60}) as talk:
         await talk.result("order_status", number="1")
         os.kill(pids(notes)[-1], signal.SIGKILL)
-        await until(lambda: is_gone(pids(notes)[-1]))
+        await until(lambda: gone(pids(notes)[-1]))
         port = int(url.split(":")[2].partition("/")[0])
         async with website(notes, port):
             sent = {"status": "sent", "number": "2"}
@@ -309,7 +301,7 @@ async def test_an_ill_process_takes_nothing_from_calls(
             assert await talk.result("shop_hours") == {"result": "nine to five"}
         assert talk.faults == []
         await until(lambda: pids(bad))
-    await until(lambda: all(map(is_gone, pids(bad))))
+    await until(lambda: all(map(gone, pids(bad))))
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -35,16 +35,9 @@ from offhook.web.workers.front_protocol import (  # noqa: E402
     Connection,
 )
 from offhook.web.workers.worker_io import Worker, WorkerSettings  # noqa: E402
+from tests.support.processes import gone  # noqa: E402
 from tests.support.waiting import HANGS_S, until  # noqa: E402
-from tests.web.workers.workers import (  # noqa: E402
-    Client,
-    Socket,
-    children_started,
-    gone,
-    open_stream,
-    served,
-    told,
-)
+from tests.web.workers.workers import Client, Socket, children_started, open_stream, served, told  # noqa: E402
 
 TRANSCRIBE = "/ws/transcribe"
 NOISE = (np.random.default_rng(1).standard_normal(1280) * 3000).astype(np.int16)

@@ -34,9 +34,10 @@ from offhook.web.http.listening_io import Address
 from offhook.web.workers.gateway_io import Gateway, opened
 from offhook.web.workers.worker_io import WorkerSettings
 from tests.support.memory_group import memory_group, move
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.conftest import client_of
-from tests.web.workers.workers import ROOT, LosableServer, children, children_started, gone
+from tests.web.workers.workers import ROOT, LosableServer, children, children_started
 
 QUESTION = "What are your opening hours?"
 WORDS = {"what", "are", "your", "opening", "hours"}

@@ -12,8 +12,9 @@ import pytest
 
 from offhook.web.workers import minder_io
 from offhook.web.workers.minder_io import Minder, WorkerFailed, free_port
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S, until
-from tests.web.workers.workers import ROOT, gone, told
+from tests.web.workers.workers import ROOT, told
 
 HOST = "127.0.0.1"
 WORKER = [sys.executable, "-m", "offhook", "worker", "asr", "--engine", "pocketsphinx"]

@@ -33,10 +33,11 @@ from offhook.web.workers import gateway_io, local_worker_io
 from offhook.web.workers.local_worker_io import local_workers, on_demand
 from offhook.web.workers.worker_child_io import ChildSettings
 from tests.support import tiny_sherpa
+from tests.support.processes import gone
 from tests.support.tiny_sherpa import sound, text
 from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.recordings import spoken, write_wav
-from tests.web.workers.workers import children_started, gone
+from tests.web.workers.workers import children_started
 
 module_loop = pytest.mark.asyncio(loop_scope="module")
 MELODIES = [(0, 1, 2, 3), (6, 5, 4), (2, 7, 0, 5, 1)]

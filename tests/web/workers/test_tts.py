@@ -40,13 +40,13 @@ from offhook.web.workers.worker_child_io import ChildSettings
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S, until
 from tests.web.workers.workers import (
     Client,
     Socket,
     children_started,
     command,
-    gone,
     open_stream,
     served,
     told,

@@ -46,6 +46,7 @@ from offhook.web.workers.routes_io import listening
 from offhook.web.workers.worker_child_io import ChildSettings
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
+from tests.support.processes import gone
 from tests.support.waiting import HANGS_S, until
 from tests.web.workers.workers import (
     ROOT,
@@ -54,7 +55,6 @@ from tests.web.workers.workers import (
     children,
     children_started,
     command,
-    gone,
     open_stream,
     served,
     told,
