@@ -4,6 +4,7 @@ else can be made of it, and the deletion of what is known of a person."""
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,7 @@ from offhook.web.http.access_io import GRANT, peer_of
 from offhook.web.records.bucket.places import in_bucket
 
 if TYPE_CHECKING:
-    from offhook.web.records.bucket.client_io import Bucket
-    from offhook.web.records.deletion import Forgotten
+    from offhook.web.records.deletion import Deletion, Forgotten
     from offhook.web.records.store import CallStore
 
 NOT_KEPT = "calls are not kept here: see [records] url"
@@ -167,9 +167,9 @@ async def forget(request: web.Request) -> web.Response:
             raise ValueError
     except (ValueError, AttributeError):
         return error(400, 'the body is {"number": "+49…"} or {"call_id": "…"}')
-    bucket = request.app[EDGE].records.bucket
-    tenant = request[GRANT].tenant
-    forgotten, waiting = await ask(request, forget_now, store, wanted, bucket, tenant)
+    deletion = store.deletion
+    forget_it = deletion.forget_call if name == "call_id" else deletion.forget_number
+    forgotten, waiting = await forget_now(request, deletion, forget_it, wanted)
     return web.json_response(
         {
             "calls": forgotten.calls,
@@ -179,17 +179,17 @@ async def forget(request: web.Request) -> web.Response:
     )
 
 
-def forget_now(
-    store: "CallStore", number_or_id: str, bucket: "Bucket | None", tenant: str = ""
+async def forget_now(
+    request: web.Request, deletion: "Deletion", forget_it: Callable[..., "Forgotten"], wanted: str
 ) -> "tuple[Forgotten, int]":
-    """Deletes what is known of a person, in the calls of a tenant or "" in all, from the store, the
-    disk and the bucket; returns what that was, and how many recordings are in the bucket until it
-    can be reached. Blocks. Raises StoreError."""
+    """Deletes what is known of a person from the store, the disk and the bucket: `forget_it` is
+    what forgets a number, or a call. Returns what that was, and how many recordings are in the
+    bucket until it can be reached. Raises NoRecords."""
     from offhook.web.records.writing.writer_io import report_faults
 
-    forgotten, faults, waiting = store.deletion.forget_for_good(
-        number_or_id, time.time(), bucket, tenant
-    )
+    now, bucket = time.time(), request.app[EDGE].records.bucket
+    forgotten = await ask(request, forget_it, wanted, now, request[GRANT].tenant)
+    faults, waiting = await ask(request, deletion.finish, forgotten, now, bucket)
     report_faults(faults)
     return forgotten, waiting
 

@@ -5,8 +5,7 @@ from functools import partial
 from aiohttp import web
 
 from offhook.web.edge.history_io import ask, forget_now, parameters, store_of
-from offhook.web.edge.http_io import EDGE, error, wanted_tenant
-from offhook.web.http.access_io import GRANT
+from offhook.web.edge.http_io import error, wanted_tenant
 
 PARAMETERS = frozenset({"mailbox", "heard", "tenant"})
 
@@ -35,8 +34,7 @@ async def deleted(request: web.Request) -> web.Response:
     store, call_id = store_of(request), request.match_info["call"]
     if not await ask(request, store.voicemails.is_there, call_id):
         return error(404, "there is no such voicemail")
-    bucket = request.app[EDGE].records.bucket
-    await ask(request, forget_now, store, call_id, bucket, request[GRANT].tenant)
+    await forget_now(request, store.deletion, store.deletion.forget_call, call_id)
     return web.Response(status=204)
 
 

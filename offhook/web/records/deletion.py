@@ -66,19 +66,27 @@ class Deletion:
         self._kind, self._engine, self._begin = kind, engine, begin
         self._ledger = ledger
 
-    def forget(self, number_or_id: str, now: float, tenant: str = "") -> Forgotten:
-        """Deletes what was said and who it was in the calls of a number, or in one call: words,
-        numbers, names, variables; only in those of a tenant, if there is one. The rows stay, so
-        that calls can be counted. The caller deletes the recordings, and calls `erase`
-        afterwards."""
-        is_it = calls.c.id == number_or_id
-        if keys := digits_keys(number_or_id):
-            is_it = sa.or_(is_it, calls.c.caller_key.in_(keys), calls.c.called_key.in_(keys))
-        ended = sa.and_(is_it, calls.c.state == "ended", *of_tenant(calls, tenant))
-        forgotten = self._blank(ended, now)
+    def forget_number(self, number: str, now: float, tenant: str = "") -> Forgotten:
+        """Deletes what was said and who it was in the calls of a number, however it is written, or
+        of a name as lists show it: words, numbers, names, variables; only in calls of a tenant, if
+        there is one. The rows stay, so that calls can be counted. `finish` does the rest."""
+        if not number:  # which browsers have
+            return Forgotten(0, ())
+        if keys := digits_keys(number):
+            is_it = sa.or_(calls.c.caller_key.in_(keys), calls.c.called_key.in_(keys))
+        else:
+            is_it = sa.or_(calls.c.caller == number, calls.c.called == number)
+        forgotten = self._forget(is_it, now, tenant)
         with self._begin() as connection:
-            recipients = forget_recipient(connection, number_or_id, tenant)
+            recipients = forget_recipient(connection, number, tenant)
         return replace(forgotten, recipients=recipients)
+
+    def forget_call(self, call: str, now: float, tenant: str = "") -> Forgotten:
+        """The same for one call, by its id."""
+        return self._forget(calls.c.id == call, now, tenant)
+
+    def _forget(self, is_it: sa.ColumnElement[bool], now: float, tenant: str) -> Forgotten:
+        return self._blank(sa.and_(is_it, calls.c.state == "ended", *of_tenant(calls, tenant)), now)
 
     def expire_words(self, before: float, now: float) -> Forgotten:
         """The same for the calls that ended before a time and have not been forgotten yet."""
@@ -127,21 +135,20 @@ class Deletion:
         except DBAPIError as error:
             raise StoreError(f"what was deleted cannot be erased yet: {error.orig}") from error
 
-    def forget_for_good(
-        self, number_or_id: str, now: float, bucket: Remover | None, tenant: str = ""
-    ) -> tuple[Forgotten, list[str], int]:
-        """Does all of it: `forget`, the recordings, `erase`. Returns what that was, which files
-        could not be deleted, and how many recordings are in buckets until these can be reached.
-        `bucket` is None without one."""
-        forgotten = self.forget(number_or_id, now, tenant)
+    def finish(
+        self, forgotten: Forgotten, now: float, bucket: Remover | None
+    ) -> tuple[list[str], int]:
+        """Deletes the recordings of what was forgotten, and does `erase`. Returns which files could
+        not be deleted, and how many recordings are in buckets until these can be reached. `bucket`
+        is None without one."""
         faults = delete_files(forgotten.recordings)
         if forgotten.calls or forgotten.recipients:
             self.erase()
         if not forgotten.in_buckets:
-            return forgotten, faults, 0
+            return faults, 0
         if bucket is not None:
             self._remove(forgotten.in_buckets, now, bucket)
-        return forgotten, faults, self._ledger.waiting(forgotten.in_buckets)
+        return faults, self._ledger.waiting(forgotten.in_buckets)
 
     def _remove(self, sounds: Sequence[str], now: float, bucket: Remover) -> None:
         removals = self._ledger.claim_removals(now, sounds)

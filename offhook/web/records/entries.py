@@ -15,6 +15,9 @@ PART_POSITIONS = 10_000_000
 """Positions of the events of one part of a call: a call that continues at another server goes on
 with the next part."""
 
+_NUMBER = re.compile(r"(?i)(sips?:|tel:)?[^a-z@;]+([@;].*)?")
+"""A phone number, also within an address: its first part has no letter."""
+
 
 @dataclass(frozen=True, slots=True)
 class Began:
@@ -108,8 +111,8 @@ def digits_key(number: str) -> str:
 
 def digits_keys(number: str) -> list[str]:
     """Returns the keys of all ways to write a number: with a prefix of international calls, as 00
-    instead of +, or none. Empty of what is no number."""
-    key = digits_key(number)
+    instead of +, or none. Empty of what is no number, as a name or the id of a call."""
+    key = digits_key(number) if _NUMBER.fullmatch(number) else ""
     return [key.rstrip("0") + zeros for zeros in ("", "0", "00")] if key else []
 
 

@@ -270,7 +270,7 @@ def test_what_was_found_is_forgotten_with_the_words(store: CallStore, tmp_path: 
     for waiting in claimed(store):
         store.analyses.finish(waiting, found(), NOON)
     store.outbox.replay(NOON)
-    assert store.deletion.forget("+4930777888999", NOON).calls == 1
+    assert store.deletion.forget_number("+4930777888999", NOON).calls == 1
     assert store.deletion.expire_words(NOON + 100, NOON).calls == 1
     assert store.outbox.waiting() == []
     for call in ("forget", "old"):
@@ -291,7 +291,7 @@ def test_what_was_found_is_forgotten_with_the_words(store: CallStore, tmp_path: 
 def test_who_is_forgotten_meanwhile_stays_forgotten(store: CallStore) -> None:
     store.write(call_of("call", "hello"), HERE, NOON)
     [waiting] = claimed(store)
-    assert store.deletion.forget("call", NOON).calls == 1
+    assert store.deletion.forget_call("call", NOON).calls == 1
     assert not store.analyses.finish(waiting, found(), NOON)
     assert store.analyses.failed(waiting, "late", NOON, hopeless=True)
     shown = store.show("call")

@@ -66,6 +66,6 @@ def test_notes_stay_when_the_call_ends_and_go_when_it_is_forgotten(url: str) -> 
     lines = [line for line in story(call, []) if line.startswith("note of 101")]
     assert len(lines) == 2
     assert "\x1b" not in lines[1]
-    store.deletion.forget("+49301234", NOON)
+    store.deletion.forget_number("+49301234", NOON)
     assert "notes" not in (store.show("one") or {})
     assert store.desks.add_note("one", "101", "late", NOON) == "unknown"

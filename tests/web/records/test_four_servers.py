@@ -30,8 +30,13 @@ async def found(server: TwoProcesses, state: str) -> list[dict[str, Any]]:
 async def test_all_calls_are_in_the_list_of_each_server(postgres: Postgres, tmp_path: Path) -> None:
     emptied(postgres)
     ports = [free_port() for _ in range(4)]
-    starting = [
-        asyncio.to_thread(serving, tmp_path / name, port, RECORDS_URL=postgres.url)
+    starting = [  # a store knows servers by their host and port, so each needs a port of its own
+        asyncio.to_thread(
+            serving,
+            *(tmp_path / name, port),
+            RECORDS_URL=postgres.url,
+            SERVER_PORT=str(free_port()),
+        )
         for name, port in zip("abcd", ports, strict=True)
     ]
     servers = await asyncio.gather(*starting)

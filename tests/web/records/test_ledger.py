@@ -87,7 +87,7 @@ def test_one_whose_process_was_killed_is_uploaded_by_the_next_at_once(store: Cal
 def test_what_is_deleted_is_deleted_in_the_bucket_until_it_is_gone(store: CallStore) -> None:
     kept(store)
     store.ledger.finish(claimed(store), NOON)
-    forgotten = store.deletion.forget("call", NOON)
+    forgotten = store.deletion.forget_call("call", NOON)
     assert (forgotten.recordings, forgotten.in_buckets) == ((SOUND,), (SOUND,))
     now = NOON
     for _ in range(30):
@@ -106,7 +106,7 @@ def test_what_is_forgotten_during_its_upload_is_deleted_once_that_ends(store: Ca
         path = kept(store, call)
         upload = claimed(store, call=call)
         assert store.ledger.go_on(upload, NOON + 1)
-        assert store.deletion.forget(call, NOON + 2).recordings == (path,)
+        assert store.deletion.forget_call(call, NOON + 2).recordings == (path,)
         assert not store.ledger.go_on(upload, NOON + 3)
         assert removals(store, NOON + 3) == []  # a part may be under way
         now = NOON + 4
@@ -126,7 +126,7 @@ def test_what_is_forgotten_during_its_upload_is_deleted_once_that_ends(store: Ca
 def test_one_that_arrives_after_it_was_deleted_there_is_deleted_again(store: CallStore) -> None:
     kept(store)
     upload = claimed(store)
-    store.deletion.forget("call", NOON)
+    store.deletion.forget_call("call", NOON)
     [removal] = store.ledger.claim_removals(NOON + LEASE_S)
     store.ledger.removed(removal)
     assert not store.ledger.finish(upload, NOON + LEASE_S + 1)

@@ -57,7 +57,7 @@ def check(store: CallStore) -> None:
     store.write(call_of("new", "my card is lost"), HERE, NOON)
     for query in ({"text": "card"}, {"agent": "front"}, {"number": "1234567"}):
         assert [one["call_id"] for one in store.find(Search.of(query))[0]] == ["new", "old"]
-    assert store.deletion.forget("old", NOON).calls == 1
+    assert store.deletion.forget_call("old", NOON).calls == 1
 
 
 def version_of(store: CallStore) -> list[int]:

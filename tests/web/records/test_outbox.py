@@ -175,7 +175,7 @@ def test_who_is_forgotten_is_in_no_webhook_that_waits(url: str, tmp_path: Path) 
     store.write(
         call_of("call", "I am Zaphod", caller="+49 30 777888999", edge="webrtc"), HERE, NOON
     )
-    assert store.deletion.forget("+4930777888999", NOON).calls == 1
+    assert store.deletion.forget_number("+4930777888999", NOON).calls == 1
     assert store.outbox.waiting() == []
     store.deletion.erase()
     if store.kind.title == "SQLite":
@@ -204,7 +204,7 @@ def test_a_recording_that_is_ready_is_told_with_its_call(url: str) -> None:
 def test_no_recording_is_told_of_who_was_forgotten_meanwhile(url: str) -> None:
     store = opened(url, "recording.ready")
     store.write(call_of("call", "hello", edge="webrtc"), HERE, NOON)
-    assert store.deletion.forget("call", NOON).calls == 1
+    assert store.deletion.forget_call("call", NOON).calls == 1
     store.write([READY, RecordingReady("nobody", "/sound/nobody.ogg", 1.0, False)], HERE, NOON)
     assert store.outbox.waiting() == []
     store.close()

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.call_record import CallRecord
-from offhook.web.records.entries import Entry, Happened, Recorded, digits_key
+from offhook.web.records.entries import Happened, Recorded, digits_key
 from offhook.web.records.errors import SearchError, StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CRASHED, CallStore, Writer, rehearse
@@ -228,60 +228,6 @@ def test_a_call_that_goes_on_at_another_server_is_that_ones(store: CallStore) ->
     assert call is not None
     assert (call["end_reason"], call["seconds"], call["turns"]) == ("the caller hung up", 30.0, 2)
     assert [event["text"] for event in store.timeline("call")] == ["hello", "still here"]
-
-
-# --- forgetting ---
-
-SECRETS = ("Zaphod", "Beeblebrox", "heartofgold", "Trillian", "zarniwoop")
-
-
-def secret_call(call: str, caller: str) -> list[Entry]:
-    return call_of(
-        call,
-        "I am Zaphod Beeblebrox",
-        *(f"heartofgold {number}" for number in range(40)),
-        caller=caller,
-        caller_name="Trillian",
-        variables={"ship": "zarniwoop"},
-    )
-
-
-def test_nothing_is_left_of_a_number_that_is_forgotten(store: CallStore, tmp_path: Path) -> None:
-    store.write(secret_call("call", "+49 30 777888999"), HERE, NOON)
-    for number in range(30):
-        store.write(call_of(f"other{number}", "my card is lost", caller="+4930777"), HERE, NOON)
-    assert ids(store, text="zaphod") == ["call"]
-    assert store.deletion.forget("777888999", NOON).calls == 0  # not the whole number
-    forgotten = store.deletion.forget("+49 (30) 777 888 999", NOON + 60)
-    assert forgotten.calls == 1
-    store.deletion.erase()
-    assert ids(store, text="zaphod") == ids(store, number="777888999") == []
-    assert len(ids(store, text="card")) == 30
-    call = store.show("call")
-    assert call is not None
-    assert (call["turns"], call["caller"], call["caller_name"]) == (41, "", "")
-    assert store.timeline("call") == []
-    if store.kind.title == "SQLite":
-        kept = b"".join(path.read_bytes() for path in tmp_path.glob("calls.db*"))
-        for secret in (*SECRETS, "777888999", "999888777"):
-            assert secret.lower().encode() not in kept.lower()
-
-
-def test_what_is_old_enough_goes_by_its_kind(store: CallStore) -> None:
-    day = 86_400.0
-    for age in (400, 100, 40, 1):  # in the order in which they began
-        entries = call_of(f"d{age}", "my card", at=NOON - age * day)
-        entries[-1] = over(f"d{age}", NOON - age * day + 20, recording=f"/recordings/d{age}.ogg")
-        store.write(entries, HERE, NOON)
-    store.write([begun("live", NOON - 500 * day)], HERE, NOON)
-    recordings = set(store.deletion.expire_recordings(NOON - 30 * day, NOON).recordings)
-    assert recordings == {f"/recordings/d{age}.ogg" for age in (40, 100, 400)}
-    assert store.deletion.expire_words(NOON - 90 * day, NOON).calls == 2
-    assert store.deletion.expire_words(NOON - 90 * day, NOON).calls == 0
-    assert store.deletion.expire_calls(NOON - 365 * day, NOON).calls == 1
-    assert ids(store) == ["d1", "d40", "d100", "live"]
-    assert ids(store, text="card") == ["d1", "d40"]
-    store.deletion.erase()
 
 
 # --- what cannot be used ---

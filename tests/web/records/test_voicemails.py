@@ -60,7 +60,7 @@ def test_one_is_heard_once_somebody_has_listened(tmp_path: Path) -> None:
 def test_what_is_forgotten_is_no_message_any_more(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     message(store, "a", "101")
-    store.deletion.forget("a", NOON + 60)
+    store.deletion.forget_call("a", NOON + 60)
     assert store.voicemails.list() == []
     assert store.voicemails.counts() == {}
     assert not store.voicemails.is_there("a")

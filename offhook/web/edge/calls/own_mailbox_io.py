@@ -71,8 +71,9 @@ class OwnMailbox:
 
     def _forget(self, message: str) -> None:
         """Blocks. Raises StoreError."""
-        deletion, bucket = self._store.deletion, self._records.bucket
-        _, faults, _ = deletion.forget_for_good(message, time.time(), bucket)
+        deletion, now = self._store.deletion, time.time()
+        forgotten = deletion.forget_call(message, now)
+        faults, _ = deletion.finish(forgotten, now, self._records.bucket)
         report_faults(faults)
 
     @property

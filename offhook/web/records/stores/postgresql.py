@@ -8,6 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
+from offhook.web.records.tables import METADATA
 
 CONNECT_S = 5
 """Time limit in s of a connection."""
@@ -42,7 +43,7 @@ def _with_words(found: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
 def _erase(engine: sa.Engine) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("SET statement_timeout = 0")
-        connection.exec_driver_sql("VACUUM calls, call_events, call_agents")
+        connection.exec_driver_sql(f"VACUUM {', '.join(METADATA.tables)}")
 
 
 def _size(connection: sa.Connection) -> int:

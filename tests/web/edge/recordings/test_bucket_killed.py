@@ -85,7 +85,7 @@ async def test_an_edge_that_is_killed_goes_on_at_its_next_start(tmp_path: Path) 
             if not place.startswith("s3://"):
                 assert {f"{call}.ogg", f"{call}.jsonl"} <= left
 
-        forgotten = store.deletion.forget("three", NOON)  # it waits, or has just been begun
+        forgotten = store.deletion.forget_call("three", NOON)  # it waits, or has just been begun
         assert delete_files(forgotten.recordings) == []
         async with edge(tmp_path):
             server.kill()  # as the edge starts
@@ -100,7 +100,7 @@ async def test_an_edge_that_is_killed_goes_on_at_its_next_start(tmp_path: Path) 
             assert (server.folder / "calls/kept" / f"{call}.ogg").read_bytes() == CONTENT[call]
             timeline = (server.folder / "calls/kept" / f"{call}.jsonl").read_text()
             assert timeline == f"what was said in {call}\n"
-        store.deletion.forget("one", NOON)
+        store.deletion.forget_call("one", NOON)
         async with edge(tmp_path):
             await until(lambda: server.names() == ["two.jsonl", "two.ogg"])
             await until(lambda: store.ledger.waiting(["s3://calls/kept/one.ogg"]) == 0)

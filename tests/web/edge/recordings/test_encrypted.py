@@ -179,7 +179,8 @@ async def test_both_files_are_deleted_with_the_call(
     async with keeping(fresh, records(folder)):
         assert fresh.records.kept is not None
         store = fresh.records.kept.store
-        _, faults, _ = await asyncio.to_thread(store.deletion.forget_for_good, "phone", 0.0, None)
+        forgotten = await asyncio.to_thread(store.deletion.forget_call, "phone", 0.0)
+        faults, _ = await asyncio.to_thread(store.deletion.finish, forgotten, 0.0, None)
     assert faults == []
     assert list((folder / "sound").iterdir()) == []
 

@@ -167,7 +167,11 @@ def _forget_calls(
         return 1
     if not a.yes and input(f"Delete what is known of {a.number_or_id} for ever? [y/N] ") != "y":
         return 1
-    forgotten, faults, waiting = store.deletion.forget_for_good(a.number_or_id, time.time(), bucket)
+    deletion, now = store.deletion, time.time()
+    is_call = store.show(a.number_or_id) is not None
+    forget = deletion.forget_call if is_call else deletion.forget_number
+    forgotten = forget(a.number_or_id, now)
+    faults, waiting = deletion.finish(forgotten, now, bucket)
     if not forgotten.calls and not forgotten.recipients:
         terminal.warn(
             f"nothing is known of {a.number_or_id} in calls that are over: is it a whole number as "
