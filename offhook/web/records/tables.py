@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 METADATA = sa.MetaData()
 
-VERSION = 4
+VERSION = 5
 """Of the tables below. A store of an older one is brought up to date by `MIGRATIONS`, and one of a
 newer one is refused."""
 
@@ -259,8 +259,10 @@ do_not_call = sa.Table(
     sa.Column("called", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("added", sa.Double, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False, default=""),
 )
-"""Numbers that no campaign calls."""
+"""Numbers that no campaign of a tenant calls, "" being all tenants and nobody. `key` is that of the
+recipients; a tenant's begins with its name and a slash."""
 
 
 def of_tenant(table: sa.Table, tenant: str) -> list[sa.ColumnElement[bool]]:
@@ -281,6 +283,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE campaigns ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX IF NOT EXISTS campaigns_tenant ON campaigns (tenant, created)",
     ),
+    5: ("ALTER TABLE do_not_call ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",),
 }
 """Statements that bring a store from the version before up to each one; tables that are new are
 made anyway."""
