@@ -67,13 +67,13 @@ class Receiver:
             assert headers["webhook-signature"] == signed["webhook-signature"]
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[str]:
+    async def running(self, port: int = 0) -> AsyncIterator[str]:
         """Yields where it listens."""
         app = web.Application()
         app.router.add_post("/hook", self._take)
         runner = Runner(app)
         await runner.setup()
-        await runner.listen("127.0.0.1", 0)
+        await runner.listen("127.0.0.1", port)
         try:
             yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
         finally:

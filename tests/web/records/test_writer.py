@@ -102,6 +102,18 @@ def test_what_a_process_leaves_is_read_by_the_next(url: str, tmp_path: Path) -> 
     assert kept(url) == {"left", "call"}
 
 
+def test_the_calls_of_a_spool_that_was_left_are_over(url: str, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with writing("postgresql://offhook@127.0.0.1:1/calls", spool) as writer:
+        add(writer, [begun("cut"), said("cut", 0, "caller", "my card is lost", at_ms=4000)])
+    with writing(url, spool) as writer:
+        wait_until(lambda: not list(spool.iterdir()))
+        wait_until(lambda: not _live(url))
+        call = writer.store.show("cut")
+    assert call is not None
+    assert (call["end_reason"], call["seconds"]) == ("the server stopped", 4)
+
+
 def test_the_spool_of_a_process_that_runs_is_its_own(tmp_path: Path) -> None:
     mine = SpoolFile.create(tmp_path)
     mine.append(b"{}\n")

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 
 from loguru import logger
@@ -34,6 +33,8 @@ UNSEEN_S = 60.0
 """Time in s after which a process that has said nothing is gone, and its calls are over."""
 RETRY_S, RETRY_MAX_S = 1.0, 30.0
 """Delay in s before the store is tried again; it doubles each time up to the maximum."""
+GONE = 0
+"""Number, as no process of a server has it, of all that have left a spool."""
 MAX_WAITING = 100_000
 """Entries in memory; beyond it, the oldest are lost. That takes a full disk beside a store that is
 gone."""
@@ -153,17 +154,17 @@ class StoreWriter:
     def _write_waiting(self) -> None:
         while self._batch or self._waiting:
             self._fill_batch(AT_ONCE)
-            self._write(self._batch)
+            self._write(self._batch, self.writer)
             self._batch.clear()
 
-    def _write(self, entries: Sequence[Entry]) -> None:
+    def _write(self, entries: Sequence[Entry], writer: Writer) -> None:
         """Writes entries. One that the database refuses is left out, and holds up no other."""
         try:
-            self.store.write(entries, self.writer, time.time())
+            self.store.write(entries, writer, time.time())
         except EntryError as error:
             if len(entries) > 1:
                 for entry in entries:
-                    self._write([entry])
+                    self._write([entry], writer)
                 return
             logger.bind(a_minute="entry").error("an entry of a call is lost: {}", error)
             self._on_lost(1)
@@ -195,21 +196,22 @@ class StoreWriter:
         self._batch.clear()
 
     def _replay(self) -> None:
-        """Writes what spools have: ours, and those of processes that are gone."""
-        mine, self._spool = self._spool, None
-        left = [mine] if mine is not None else []
-        try:
-            for spool in chain(left, SpoolFile.left_in(self._folder)):
-                entries = list(entries_of(spool.read()))
-                for start in range(0, len(entries), AT_ONCE):
-                    self._write(entries[start : start + AT_ONCE])
-                spool.delete()
-                if spool is mine:
-                    self._spooled = 0
-                    mine = None
-        finally:
-            if mine is not None:
-                self._spool = mine
+        """Writes what spools have: those of processes that are gone, whose calls are over then, and
+        ours."""
+        gone = Writer(self.writer.server, GONE)
+        for spool in SpoolFile.left_in(self._folder):
+            self.store.seen(gone, 0.0)
+            self._write_spool(spool, gone)
+            self.store.close_lost(time.time(), UNSEEN_S)
+        if self._spool is not None:
+            self._write_spool(self._spool, self.writer)
+            self._spool, self._spooled = None, 0
+
+    def _write_spool(self, spool: SpoolFile, writer: Writer) -> None:
+        entries = list(entries_of(spool.read()))
+        for start in range(0, len(entries), AT_ONCE):
+            self._write(entries[start : start + AT_ONCE], writer)
+        spool.delete()
 
     # --- what is told ---
 
