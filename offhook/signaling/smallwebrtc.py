@@ -3,9 +3,10 @@
 `POST /start`, `POST` and `PATCH /api/offer`, as @pipecat-ai/small-webrtc-transport sends them.
 """
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
+
+from offhook.media.untrusted_json import read_json
 
 MAX_BODY_BYTES = 256 * 1024
 """Maximum body of a request; a longer one is refused with 413. A session description with video and
@@ -51,8 +52,8 @@ class Start:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        value = read_json(body)
+    except ValueError as error:
         raise RequestError(f"the body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise RequestError("the body is not a JSON object")

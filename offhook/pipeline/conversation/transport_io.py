@@ -53,6 +53,7 @@ from offhook.media.end_reason import EndReason
 from offhook.media.leg import Leg, LegError, LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.media.playout import PlayoutListener
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.reply import Reply
 
 FRAME_MS = 80
@@ -179,12 +180,12 @@ class LegInput(BaseInputTransport, LegListener):
     def on_message(self, text: str) -> None:
         """Handle a client message: queue it if it is JSON, otherwise answer with the error."""
         try:
-            message = json.loads(text)
+            message = read_json(text)
             if not isinstance(message, dict):
                 raise ValueError("not an object")
             if message.get("type") == "signalling":  # of SmallWebRTC itself, not for the bot
                 return
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self._refuse(f"message is not JSON: {error}")
             return
         # Only messages are bounded: the closing of the line is never dropped.

@@ -1,11 +1,11 @@
 """Helpers shared by the edge's HTTP handlers."""
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
+from offhook.media.untrusted_json import read_json
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.http.access import Refusal
@@ -28,10 +28,7 @@ def wanted_tenant(request: web.Request) -> str:
 async def json_of(request: web.Request) -> Any:
     """Returns what the body of a request says. Raises ValueError if it is not JSON, or JSON that is
     nested too deeply."""
-    try:
-        return json.loads(await request.read())
-    except RecursionError as error:
-        raise ValueError(str(error)) from error
+    return read_json(await request.read())
 
 
 def error(status: int, message: str, **headers: str) -> web.Response:

@@ -2,7 +2,6 @@
 POST /v1/realtime/calls, a WebRTC call."""
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Claim
 from offhook.media.silence_io import SilenceWatch
 from offhook.media.tasks_io import TaskSet
+from offhook.media.untrusted_json import read_json
 from offhook.signaling.event_channel_io import EventChannel
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import OfferError, check_offer
@@ -137,7 +137,7 @@ class Conversations:
     ) -> None:
         """Serves a conversation that the first event begins, a session.update, on a socket that is
         open and has its session.created."""
-        edge, model = self._edge, json.loads(event)["session"].get("model") or ""
+        edge, model = self._edge, read_json(event)["session"].get("model") or ""
         try:
             agent, holders = self._agent_for(request, str(model)), holders_of(request)
             edge.admission.tenants.check_agent(agent)
@@ -292,8 +292,8 @@ async def _offered(request: web.Request) -> tuple[str, dict[str, Any]]:
     if not sdp:
         raise ApiError(400, "sdp is missing: the offer", "sdp")
     try:
-        table = json.loads(session or "{}")
-    except (ValueError, RecursionError) as error:
+        table = read_json(session or "{}")
+    except ValueError as error:
         raise ApiError(400, f"session is not valid JSON: {error}", "session") from error
     if not isinstance(table, dict):
         raise ApiError(400, "session is no JSON object", "session")

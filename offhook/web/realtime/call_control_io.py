@@ -8,7 +8,6 @@ POST /v1/realtime/calls/{call}/hangup
 POST /v1/realtime/calls/{call}/leave      by the page that called, which is being closed
 """
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from secrets import token_hex
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from offhook.media.leg import LegError
+from offhook.media.untrusted_json import read_json
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming import DECLINED
 from offhook.web.realtime.incoming_io import CALL_PREFIX
@@ -153,8 +153,8 @@ async def body_of(request: web.Request) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:
-        table = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        table = read_json(body)
+    except ValueError as error:
         raise ApiError(400, "the body is not JSON", code="invalid_json") from error
     if not isinstance(table, dict):
         raise ApiError(400, "the body is not a JSON object", code="invalid_json")

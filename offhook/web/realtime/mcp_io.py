@@ -5,7 +5,6 @@ answer, or answers with too much, fails its request and nothing else.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Collection
 from time import monotonic
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from mcp import Client
 from mcp_types import Tool
 
 from offhook.media.tasks_io import TaskSet
+from offhook.media.untrusted_json import read_json
 from offhook.web.config.mcp import OWN_HEADERS
 from offhook.web.realtime.protocol.items import McpListedTool, McpToolError
 from offhook.web.realtime.protocol.tools import MAX_DESCRIPTION_CHARS, McpTool
@@ -77,8 +77,8 @@ class McpConnections:
     async def call(self, tool: McpTool, name: str, arguments: str) -> str | McpToolError:
         """Returns the result of a call, or why there is none; `arguments` in JSON."""
         try:
-            given = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
+            given = read_json(arguments or "{}")
+        except ValueError:
             return _failure("the arguments are not valid JSON")
         if not isinstance(given, dict):
             return _failure("the arguments are no JSON object")

@@ -12,6 +12,7 @@ from pipecat.frames.frames import FunctionCallResultProperties
 from pipecat.services.llm_service import FunctionCallParams
 
 from offhook.media.tasks_io import TaskSet
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.directed_io import FunctionTool, Inference
 from offhook.pipeline.speech.script.script_io import open_speech
@@ -93,7 +94,7 @@ class SideRequests:
             nonlocal outcome
             outcome = result, properties is None or properties.run_llm is not False
 
-        arguments = json.loads(action.arguments or "{}")
+        arguments = read_json(action.arguments or "{}")
         of_pipeline: Any = None  # which our tools do not ask for
         handler = self._functions[action.name].handler
         assert handler is not None

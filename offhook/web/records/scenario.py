@@ -1,13 +1,13 @@
 """A scenario made from a call that is kept: the caller says the same again, tools answer as they
 did then, and the same functions are expected."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from offhook.media.untrusted_json import read_json
 from offhook.web.records.entries import NOT_KEPT
 
 COLUMNS = 10**9
@@ -73,7 +73,7 @@ def _turns(timeline: Sequence[Mapping[str, Any]]) -> list[_Turn]:
             case {"event": "agent_turn", "text": str(text)}:
                 turns[-1].answers.append(text)
             case {"event": "tool_used", "name": str(name), "arguments": str(arguments)}:
-                args = f", args: {_quoted(json.loads(arguments))}" if _is_json(arguments) else ""
+                args = f", args: {_quoted(read_json(arguments))}" if _is_json(arguments) else ""
                 turns[-1].calls.append(f"{{name: {_quoted(name)}{args}}}")
     return [turn for turn in turns if turn.user or turn.answers or turn.withheld]
 
@@ -84,7 +84,7 @@ def _stubs(timeline: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     found: dict[str, list[str]] = defaultdict(list)
     for event in timeline:
         if event["event"] == "tool_used" and _is_json(event.get("result", "")):
-            result = json.loads(event["result"])
+            result = read_json(event["result"])
             failed = event.get("failed") and isinstance(result, dict) and "error" in result
             found[event["name"]].append(
                 f"{{failure: {_quoted(str(result['error']))}}}"
@@ -99,7 +99,7 @@ def _stubs(timeline: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
+        read_json(text)
     except ValueError:
         return False
     return True

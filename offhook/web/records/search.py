@@ -1,7 +1,6 @@
 """What calls are looked for: the parameters of GET /calls and of `offhook calls`, and their SQL."""
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from offhook.media.untrusted_json import read_json
 from offhook.web.records.analyses import OUTCOMES, VERDICTS
 from offhook.web.records.entries import digits_key
 from offhook.web.records.errors import SearchError
@@ -232,8 +232,8 @@ def read_cursor(text: str) -> tuple[float, str]:
     """Returns when the last call of an answer began, or its number, and its id. Raises
     SearchError."""
     try:
-        decoded = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        decoded = read_json(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         started, call = decoded
         return float(started), str(call)
-    except (ValueError, TypeError, binascii.Error, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise SearchError("cursor: is none of an answer before") from error

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 from yarl import URL
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.call_variables import PLACEHOLDER
 from offhook.pipeline.conversation.directed_io import FunctionTool
@@ -171,8 +172,8 @@ def _read(tool: HttpTool, content_type: str, text: str) -> Any:
         return shown({"text": text})
     if content_type == "application/json" or content_type.endswith("+json"):
         try:
-            result = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            result = read_json(text)
+        except ValueError as error:
             raise ToolFailed("the response is no JSON") from error
         return shown(result, tool.fields)
     raise ToolFailed(f"the response is {content_type}, not JSON")

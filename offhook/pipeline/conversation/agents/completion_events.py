@@ -1,9 +1,10 @@
 """The body of a chat model's response as JSON values: an event stream, or one JSON object from a
 server that does not stream."""
 
-import json
 import re
 from typing import Any
+
+from offhook.media.untrusted_json import read_json
 
 MAX_EVENT_BYTES = 1 << 20
 """Maximum bytes of an event, or of a response that is no stream; a longer one is a fault."""
@@ -52,7 +53,7 @@ class CompletionEvents:
             self._add_line(rest, found)
             self._add_line(b"", found)
         elif rest:
-            found.append(_parsed(rest))
+            found.append(read_json(rest))
         return found
 
     def _add_line(self, line: bytes, found: list[Any]) -> None:
@@ -65,16 +66,9 @@ class CompletionEvents:
             data, self._data = b"\n".join(self._data), []
             self.done = data.startswith(b"[DONE]")
             if not self.done and data.strip():
-                found.append(_parsed(data))
+                found.append(read_json(data))
 
 
 def _check_size(size: int) -> None:
     if size > MAX_EVENT_BYTES:
         raise ValueError(f"an event of more than {MAX_EVENT_BYTES} bytes")
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except RecursionError as error:
-        raise ValueError("JSON that is nested too deeply") from error

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.agents.completion import Completion
 from offhook.pipeline.conversation.agents.tool_calls import ToolCall
 
@@ -130,8 +131,8 @@ def _error(body: str) -> tuple[str, str]:
     """Returns the words of an error, and the parameter that it names: `error.param` as of OpenAI,
     `detail[].loc` as of FastAPI. Both may be empty."""
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = read_json(body)
+    except ValueError:
         return body[:MAX_REFUSAL_CHARACTERS], ""
     error = value.get("error", value) if isinstance(value, dict) else value
     param: Any = ""

@@ -42,6 +42,7 @@ from pipecat.utils.http import connection_limits
 from pipecat.utils.tracing.service_decorators import traced_llm
 from pipecat.utils.types import assert_given
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.agents.agent_faults import (
     Action,
     AgentFailure,
@@ -200,7 +201,7 @@ class _OpenAI(OpenAILLMService):
         create = self._own_client.chat.completions.with_raw_response.create
         response = await self._create(create, self._about, params)
         answer = Completion(MAX_CONTENT_CHARACTERS)
-        text = answer.add(json.loads(response.content)).text + answer.end().text
+        text = answer.add(read_json(response.content)).text + answer.end().text
         calls = tuple((call.id, call.name, call.arguments or "{}") for call in answer.calls())
         usage = reported(answer.usage)
         if usage is not None:

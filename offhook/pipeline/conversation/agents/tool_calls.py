@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.agents.agent_faults import AgentFailure, Fault
 
 MAX_TOOL_CALLS = 64
@@ -32,15 +33,15 @@ class ToolCall:
     def is_complete(self) -> bool:
         """Whether the arguments are a whole JSON object."""
         try:
-            return isinstance(json.loads(self.arguments), dict)
-        except (ValueError, RecursionError):
+            return isinstance(read_json(self.arguments), dict)
+        except ValueError:
             return False
 
     def parsed(self) -> dict[str, Any]:
         """Returns the arguments. Raises AgentFailure if they are no JSON object."""
         try:
-            parsed = json.loads(self.arguments.strip() or "{}")
-        except (ValueError, RecursionError) as error:
+            parsed = read_json(self.arguments.strip() or "{}")
+        except ValueError as error:
             raise AgentFailure(Fault.BAD_TOOL_CALL, f"arguments of a tool: {error}") from error
         if not isinstance(parsed, dict):
             raise AgentFailure(Fault.BAD_TOOL_CALL, "arguments of a tool: no object")

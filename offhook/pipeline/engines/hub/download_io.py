@@ -61,7 +61,7 @@ MAX_REDIRECTS = 5
 OFFLINE = ("1", "ON", "YES", "TRUE")
 """Values of HF_HUB_OFFLINE with which nothing is downloaded, as the hub's library reads it."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
-NO_LISTING = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+NO_LISTING = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """Exceptions of reading a list of files from any JSON."""
 
 

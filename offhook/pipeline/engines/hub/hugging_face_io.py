@@ -2,7 +2,6 @@
 programs find there what was downloaded here, and the other way round."""
 
 import http
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from urllib.parse import quote, urljoin
 
 from loguru import logger
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.engines.hub import download_io
 from offhook.pipeline.engines.hub.download_io import Progress, Record, RemoteFile, Store, complete
 from offhook.pipeline.speech.errors import EngineError
@@ -210,7 +210,7 @@ def _answer(url: str, site: str) -> tuple[Any, str]:
         # httpx gives pieces as they come, unless it is told a size
         streams = hasattr(response, "iter_bytes")
         pieces = response.iter_bytes() if streams else response.iter_content(READ_BYTES)
-        told = json.loads(download_io.whole(pieces))
+        told = read_json(download_io.whole(pieces))
         return told, str(response.links.get("next", {}).get("url", ""))
 
 

@@ -2,7 +2,6 @@
 
 import http
 import http.client
-import json
 import os
 import urllib.error
 import urllib.request
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.engines.hub import download_io
 from offhook.pipeline.engines.hub.download_io import Progress, Record, RemoteFile, Store, complete
 from offhook.pipeline.speech.errors import EngineError
@@ -60,7 +60,7 @@ def _listing(name: str, revision: str) -> list[RemoteFile]:
     asked = urlencode({"Revision": revision, "Recursive": "true"})
     try:
         with _open(f"/api/v1/models/{quote(name)}/repo/files?{asked}") as answer:
-            told = json.loads(download_io.whole(iter(lambda: answer.read1(READ_BYTES), b"")))
+            told = read_json(download_io.whole(iter(lambda: answer.read1(READ_BYTES), b"")))
         files = told["Data"]["Files"]
         if len(files) > download_io.MAX_FILES:
             raise ValueError(f"more than {download_io.MAX_FILES} files")

@@ -18,6 +18,7 @@ import soxr
 from numpy.typing import NDArray
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.synthesizer import MAX_INSTRUCTIONS_CHARS, UnknownVoice
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
@@ -110,10 +111,7 @@ class Voice:
     @staticmethod
     def from_json(text: str) -> "Voice":
         """Parses a described or cloned voice. Raises ValueError for anything else."""
-        try:
-            value = json.loads(text)
-        except RecursionError as error:
-            raise ValueError("too deep") from error
+        value = read_json(text)
         if not isinstance(value, dict) or value.get("kind") not in ("design", "clone"):
             raise ValueError("neither a design nor a clone")
         for field in fields(Voice):

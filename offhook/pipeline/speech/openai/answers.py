@@ -6,7 +6,6 @@ on the model's raw output: Qwen3-ASR puts "language English<asr_text>" before ev
 loop.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.errors import EngineFault
 from offhook.pipeline.speech.recognizer import Word
 from offhook.pipeline.speech.redact import redacted
@@ -91,8 +91,8 @@ def plain(text: object) -> str:
 def table(data: bytes | str) -> dict[str, Any]:
     """Parses a JSON object. Raises AttemptFailed."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = read_json(data)
+    except ValueError as error:
         raise AttemptFailed("the response is not valid JSON") from error
     if not isinstance(value, dict):
         raise AttemptFailed("the response is not a JSON object")
@@ -116,8 +116,8 @@ def error_words(value: object) -> tuple[str, str]:
 def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> AttemptFailed:
     """Converts a response other than 2xx to an AttemptFailed."""
     try:
-        words, code = error_words(json.loads(body))
-    except (ValueError, RecursionError):
+        words, code = error_words(read_json(body))
+    except ValueError:
         page = body.lstrip().startswith((b"<", b"{", b"["))  # of a proxy, or cut off
         words, code = "" if page else plain(body.decode(errors="replace")), ""
     said = f"{status}: {words}" if words else f"{status}"

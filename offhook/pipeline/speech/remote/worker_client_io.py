@@ -1,6 +1,5 @@
 """HTTP and WebSocket client of a speech worker, shared by ASR and TTS."""
 
-import json
 import socket
 from asyncio import timeout
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.pool import WorkerAddress
@@ -183,11 +183,11 @@ class WorkerClient:
         away."""
         state: object = None
         is_loaded = False
-        with suppress(*LOST, ValueError, RecursionError):
+        with suppress(*LOST, ValueError):
             answer = await self.ask("GET", "/readyz")
             async with answer:
                 if (answer.content_length or 0) <= MAX_STATE_BYTES:
-                    state = json.loads(await read_up_to(answer, MAX_STATE_BYTES))
+                    state = read_json(await read_up_to(answer, MAX_STATE_BYTES))
                 is_loaded = answer.status == 200
         return is_loaded, state if isinstance(state, dict) else {}
 

@@ -15,6 +15,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import TypeAdapter, ValidationError
 
 from offhook.media.pcm import Pcm
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.errors import EngineError, EngineOverloaded
 
 IDLE_S = 60
@@ -99,9 +100,9 @@ def refusal(status: int, text: str) -> tuple[str, str]:
     """Returns message and code of the body of a response other than 200, which is OpenAI's error.
     Raises EngineOverloaded, and EngineError if the body is none."""
     try:
-        error = json.loads(text)["error"]
+        error = read_json(text)["error"]
         message, code = str(error["message"]), str(error["code"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         words = f"it answered {status} and not in JSON: is it an offhook of this age?"
         raise EngineError(words) from error
     if code in _FULL:
@@ -146,8 +147,8 @@ def parse_json(
 def table_of(text: str) -> dict[str, Any]:
     """Parses a JSON object."""
     try:
-        table = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        table = read_json(text)
+    except ValueError as error:
         raise ProtocolError(f"not JSON: {error}") from error
     if not isinstance(table, dict):
         raise ProtocolError(f"{type(table).__name__} is not a JSON object")

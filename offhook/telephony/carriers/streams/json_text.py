@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, ClassVar
 
+from offhook.media.untrusted_json import read_json
 from offhook.telephony.carriers.streams.media_form import Media, learn
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
@@ -54,8 +55,8 @@ def read_object(data: Message, limit: int) -> Json | None:
     if len(data) > limit:
         raise CarrierError(f"a message of {len(data)} bytes exceeds {limit}")
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        value = read_json(data)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

@@ -4,9 +4,10 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import re
 from typing import TypeGuard
+
+from offhook.media.untrusted_json import read_json
 
 _TOKEN = re.compile(r"(([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+))\.([A-Za-z0-9_-]+)")
 _MAX_TIME = 1e11
@@ -40,8 +41,8 @@ def is_numeric_date(value: object) -> TypeGuard[int | float]:
 
 def _object(part: str) -> Claims:
     try:
-        value = json.loads(_bytes(part))
-    except (ValueError, RecursionError):
+        value = read_json(_bytes(part))
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise ValueError("malformed token")

@@ -20,6 +20,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.downmix import MonoConverter
 from offhook.media.leg import LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.messages.grammar import SipError
@@ -279,7 +280,7 @@ class ScriptedCall(LegListener):
     # --- messages of the server ---
 
     def on_message(self, text: str) -> None:
-        message = json.loads(text)
+        message = read_json(text)
         kind, data = message.get("type"), message.get("data") or {}
         at_ms = self.leg.heard_ms
         if kind not in ("metrics", "bot-llm-text"):

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.telephony.sip.capture.pcap import HEADER_BYTES, PCAP
 
@@ -166,7 +167,7 @@ class Phones:
                 await _check(answer)
                 async for line in answer.content:
                     if line.startswith(b"data:"):
-                        event = json.loads(line.removeprefix(b"data:"))
+                        event = read_json(line.removeprefix(b"data:"))
                         yield event
                         if event["state"] == "ended":
                             return

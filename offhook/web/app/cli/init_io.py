@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from offhook.media.untrusted_json import read_json
 from offhook.web.config.config import ConfigError, load
 from offhook.web.workers.engines.abilities_io import check_engines
 
@@ -46,9 +47,9 @@ async def models_of(base_url: str) -> list[str]:
             aiohttp.ClientSession(timeout=timeout) as http,
             http.get(f"{base_url.rstrip('/')}/models") as response,
         ):
-            table = json.loads(await response.content.read(MAX_LIST_BYTES))
+            table = read_json(await response.content.read(MAX_LIST_BYTES))
             return [str(model["id"]) for model in table["data"]]
-    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError):
         return []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 
+from offhook.media.untrusted_json import read_json
 from offhook.web.app.doctor.finding import Finding
 from offhook.web.config.config import Config
 
@@ -21,8 +22,8 @@ async def ask_server(config: Config, path: str) -> dict[str, Any]:
             aiohttp.ClientSession(timeout=limit) as http,
             http.get(f"{config.server.url}{path}") as answer,
         ):
-            return dict(await answer.json())
-    except (aiohttp.ClientError, TimeoutError, ValueError, TypeError, RecursionError):
+            return dict(await answer.json(loads=read_json))
+    except (aiohttp.ClientError, TimeoutError, ValueError, TypeError):
         return {}
 
 

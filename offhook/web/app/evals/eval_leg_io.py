@@ -25,6 +25,7 @@ from pipecat.frames.frames import Frame
 
 from offhook.media.leg import CallInfo, Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm, dbfs
+from offhook.media.untrusted_json import read_json
 from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS
 from offhook.web.app.evals.sounds import Sounds
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
@@ -77,8 +78,8 @@ class EvalLeg(Leg):
         """Takes a message of the harness. Returns the frame that it stands for, if it is the
         harness's own way of asking for something, such as the messages to begin with."""
         try:
-            message = json.loads(text)
-        except (ValueError, RecursionError):
+            message = read_json(text)
+        except ValueError:
             return None
         data = message.get("data") if isinstance(message, dict) else None
         if not isinstance(data, dict) or parse_eval_connect(message) is not None:

@@ -51,7 +51,6 @@ OTHERS = {
     "turn": "vad endpointing",
     "log": "logging logger",
     "records": "database db storage",
-    "carriers": "twilio telnyx plivo vonage",
     "smtp": "mail email",
 }
 """The names, by the keys that are meant."""

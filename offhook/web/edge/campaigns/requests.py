@@ -1,11 +1,11 @@
 """The bodies of requests about campaigns."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from offhook.media.untrusted_json import read_json
 from offhook.web.campaigns.errors import CampaignError
 from offhook.web.campaigns.plan import CampaignPlan
 from offhook.web.campaigns.recipients import Recipient, recipients_of
@@ -58,8 +58,8 @@ def _from_query(name: str, values: Sequence[str]) -> Any:
         raise CampaignError(f"{name}: is there twice")
     if name in OBJECTS:
         try:
-            return json.loads(values[0])
-        except (ValueError, RecursionError) as error:
+            return read_json(values[0])
+        except ValueError as error:
             raise CampaignError(f"{name}: an object of JSON is wanted") from error
     return values[0]
 
@@ -118,8 +118,8 @@ def _reason(fields: Mapping[str, Any]) -> str:
 def _object(body: bytes) -> dict[str, Any]:
     """Raises CampaignError."""
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        fields = read_json(body)
+    except ValueError as error:
         raise CampaignError(f"the body is no JSON: {error}") from error
     if not isinstance(fields, dict):
         raise CampaignError("the body is an object of JSON")

@@ -17,6 +17,8 @@ from heapq import heapify, heapreplace
 from statistics import mean
 from typing import Any, Literal, Self
 
+from offhook.media.untrusted_json import read_json
+
 Strategy = Literal["longest_idle", "round_robin", "all"]
 
 LEASE_S = 10.0
@@ -319,12 +321,12 @@ class Queue:
         """Take a state that `dump` has returned over, of the members that are there now. Raises
         ValueError for anything else."""
         try:
-            state: Mapping[str, Any] = json.loads(text)
+            state: Mapping[str, Any] = read_json(text)
             tickets = [Ticket(**one) for one in state["tickets"]]
             members = {a: Member(**m) for a, m in state["members"].items()}
             self.handled, self.setups = list(state["handled"]), list(state.get("setups", ()))
             self.in_vain, self.last = state.get("in_vain", 0.0), state["last"]
-        except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no state of a queue: {error!r}") from error
         self.tickets = {ticket.id: ticket for ticket in tickets}
         self._elsewhere = {a: m for a, m in members.items() if a not in self.members}

@@ -5,7 +5,6 @@ the phone. Only recognizer, voice and line are missing, and a word takes 20 ms.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import (
     AgentChanged,
@@ -205,8 +205,8 @@ class TextConversation:
 
 def _read(text: Any) -> Any:
     try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError):
+        return read_json(text)
+    except (TypeError, ValueError):
         return text
 
 

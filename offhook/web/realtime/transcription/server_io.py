@@ -1,7 +1,6 @@
 """WS /v1/realtime: live transcription by the protocols of vLLM and OpenAI with any recognizer."""
 
 import asyncio
-import json
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -9,6 +8,7 @@ from typing import Protocol
 
 from aiohttp import WSMessage, WSMsgType, web
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 from offhook.web.http.access import Token
@@ -118,8 +118,8 @@ async def _serve_either(
 def begins_conversation(text: str) -> bool:
     """Returns whether an event is a session.update of a conversation."""
     try:
-        event = json.loads(text)
-    except (ValueError, RecursionError):
+        event = read_json(text)
+    except ValueError:
         return False
     match event:
         case {"type": "session.update", "session": {"type": "realtime"}}:

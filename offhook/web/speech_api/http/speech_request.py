@@ -1,6 +1,5 @@
 """The JSON body of POST /v1/audio/speech: OpenAI's fields and our own."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -8,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.streams.languages import CODES
 from offhook.pipeline.speech.synthesizer import (
     MAX_INSTRUCTIONS_CHARS,
@@ -198,11 +198,9 @@ def find_voice(name: str, voices: Sequence[str]) -> str:
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
         check_values(body)
-        value = json.loads(body.decode("utf-8"))
+        value = read_json(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body is not UTF-8: byte {error.start}") from error
-    except RecursionError as error:
-        raise ApiError(400, "the body is nested too deeply") from error
     except ValueError as error:
         raise ApiError(400, f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):

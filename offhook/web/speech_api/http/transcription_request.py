@@ -5,7 +5,6 @@ engine samples, audio is always split at quiet places, and log-probabilities are
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pydantic.dataclasses
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, StreamOptions, canonical_tag
 from offhook.pipeline.speech.streams.languages import CODES
 from offhook.web.speech_api.errors import ApiError, unknown_field
@@ -31,8 +31,8 @@ def _not_diarized(text: object) -> object:
 
 def _strategy(text: str) -> str:
     try:
-        is_object = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
+        is_object = isinstance(read_json(text), dict)
+    except ValueError:
         is_object = False
     if text != "auto" and not is_object:
         raise expected("auto or an object")
@@ -147,8 +147,8 @@ def _entries(text: str) -> list[str]:
     """Returns the entries of a list that is sent as `["a", "b"]`, `a,b` or `a`."""
     if text.lstrip().startswith("["):
         try:
-            entries = json.loads(text)
-        except (ValueError, RecursionError):
+            entries = read_json(text)
+        except ValueError:
             return [text]
         return entries if all(isinstance(one, str) for one in entries) else [text]
     return [one.strip() for one in text.split(",")]

@@ -1,10 +1,10 @@
 """Has a model say what became of a call."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.agents.agent_faults import AgentFailure, Fault
 from offhook.pipeline.conversation.agents.completion import Completion, reported
 from offhook.pipeline.conversation.agents.kinds.chat_server_io import (
@@ -134,9 +134,9 @@ def _text_of(body: bytes, model: str, used: list[TokensUsed]) -> str:
     it is the server's error, which some send as an answer."""
     answer = Completion(MAX_ANSWER_CHARS, aloud=False)
     try:
-        answer.add(json.loads(body))
+        answer.add(read_json(body))
         answer.end()
-    except (AgentFailure, ValueError, RecursionError) as error:
+    except (AgentFailure, ValueError) as error:
         if isinstance(error, AgentFailure) and error.fault is Fault.SERVER_ERROR:
             raise AttemptFailed(f"it refuses ({error})") from error
         raise Misfit("it is no answer of a chat API") from error

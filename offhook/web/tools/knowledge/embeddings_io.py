@@ -1,13 +1,13 @@
 """Makes vectors of texts at a server with OpenAI's embeddings API."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 import numpy as np
 
+from offhook.media.untrusted_json import read_json
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.tools.knowledge.index_io import Vector
 
@@ -80,10 +80,10 @@ class Embeddings:
 def _vectors(body: bytes, count: int) -> list[Vector]:
     """Returns the vectors of a response, in the order of their texts. Raises EmbeddingsError."""
     try:
-        data: list[Any] = json.loads(body)["data"]
+        data: list[Any] = read_json(body)["data"]
         ordered = sorted(data, key=lambda one: int(one["index"]))
         found = np.array([one["embedding"] for one in ordered], np.float32)
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise EmbeddingsError("the response has no embeddings") from error
     if found.ndim != 2 or len(found) != count or not 0 < found.shape[1] <= MAX_DIMENSIONS:
         raise EmbeddingsError(f"the response has embeddings of shape {found.shape}")

@@ -5,13 +5,13 @@ that does not run is what starts it. A call keeps the engines that it began with
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from loguru import logger
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.speech.engines import spec_of
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.recognizer import Recognizer, StreamOptions
@@ -157,8 +157,8 @@ class AutoEngine(Generic[E]):
                 answer = await self._client.ask("GET", "/healthz")
                 async with answer:
                     told = await read_up_to(answer, MAX_STATE_BYTES)
-                    return look_of(answer.status, json.loads(told))
-        except (*LOST, ValueError, TypeError, RecursionError):
+                    return look_of(answer.status, read_json(told))
+        except (*LOST, ValueError, TypeError):
             return SILENT
 
     async def _try_engine(self, look: Look) -> Look:

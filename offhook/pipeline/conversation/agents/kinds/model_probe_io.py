@@ -2,11 +2,11 @@
 token, since only an answer shows that address, key, model and account are right; a speech-to-speech
 model for a session, or for its server's list of models."""
 
-import json
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.agents.kinds.chat_server_io import chat_server, complete
 from offhook.pipeline.conversation.agents.model_requests import ModelTraits
 from offhook.pipeline.conversation.agents.realtime.realtime_link_io import (
@@ -66,8 +66,8 @@ def _check_answer(data: bytes) -> None:
         lines = (line[5:] for line in first.splitlines() if line.startswith(b"data:"))
         answers: list[Any] = []
         for line in lines:
-            with suppress(ValueError, RecursionError):
-                answers.append(json.loads(line))
+            with suppress(ValueError):
+                answers.append(read_json(line))
         answer = next((a for a in answers if isinstance(a, dict)), {})
     else:
         answer = table(data)

@@ -9,7 +9,6 @@ from the call's context as text.
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -37,6 +36,7 @@ from pipecat.utils.types import is_given
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.agents.agent_faults import (
     Action,
     AgentFailure,
@@ -532,8 +532,8 @@ def _tools(context: LLMContext) -> list[dict[str, Any]]:
 def _parsed(arguments: str) -> Any:
     """Returns the arguments of a function; None if they are no JSON."""
     try:
-        return json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
+        return read_json(arguments or "{}")
+    except ValueError:
         return None
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from pipecat.metrics.metrics import LLMTokenUsage
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.media.untrusted_json import read_json
 from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.agents.completion import reported
 
@@ -344,11 +345,11 @@ class RealtimeSession:
         if self.over:
             return
         try:
-            event = json.loads(text)
+            event = read_json(text)
             if not isinstance(event, dict):
                 raise ValueError("not an object")
             self._receive(str(event.get("type")), event)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             self.close(Fault.BAD_ANSWER, f"an invalid event: {error}")
 
     def _receive(self, kind: str, event: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from offhook.media.pcm import PACKET_MS
+from offhook.media.untrusted_json import read_json
 from offhook.web.app.callers.twilio.webhook_io import (
     CONNECT_S,
     Application,
@@ -140,7 +141,7 @@ class TwilioStream(ABC):
         assert self._socket is not None
         async for message in self._socket:
             now = monotonic()
-            read = json.loads(message.data)
+            read = read_json(message.data)
             match read["event"]:
                 case "media":
                     self.receive(base64.b64decode(read["media"]["payload"]), now)
