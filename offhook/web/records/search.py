@@ -106,9 +106,7 @@ class Search:
             found = found.where(call_agents.c.agent == self.agent)
         elif self.agent:
             has = sa.and_(call_agents.c.agent == self.agent, call_agents.c.call == calls.c.id)
-            found = found.where(
-                sa.exists().where(has, call_agents.c.started == calls.c.started).correlate(calls)
-            )
+            found = found.where(sa.exists().where(has).correlate(calls))
         if self.criterion:
             of_call = sa.and_(analysis_criteria.c.call == calls.c.id, *self._verdict())
             if self.analysis and not by_words and not self.agent:  # in the order of its index
