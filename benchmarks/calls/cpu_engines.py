@@ -20,6 +20,7 @@ from benchmarks.engines.cpu import resident_mb
 from benchmarks.engines.random_workers import nemotron, nemotron_config
 from benchmarks.processes.process import input_lines, say
 from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.engines.shared.asr_models import AsrModels
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.errors import EngineOverloaded
@@ -31,7 +32,7 @@ from offhook.web.config.server import Server, WebRtc
 from offhook.web.http.listening_io import Address, Runner, listener
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run
-from offhook.web.http.stop_io import Stop, first_of
+from offhook.web.http.stop_io import Stop
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings, serve
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.engines.shared.asr_models import AsrModels
 from offhook.pipeline.engines.shared.capacity import SHARED
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
@@ -31,7 +32,7 @@ from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, Runner, listener
 from offhook.web.http.logs_io import set_up
-from offhook.web.http.stop_io import Stop, first_of
+from offhook.web.http.stop_io import Stop
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings, run_to_end, serve
 

@@ -76,12 +76,13 @@ def room(samples: int, seed: int) -> Pcm:
     return np.round(noise).astype(np.int16)
 
 
-def utterances(folder: Path, language: str) -> Iterator[Utterance]:
-    """Yields the turns of all voices of a language in a folder of sounds by `speak.py`."""
-    for file in sorted(folder.glob(f"{language}_*.npz")):
+def utterances(folder: Path, texts_of: str) -> Iterator[Utterance]:
+    """Yields the turns of all voices of a file of texts in a folder of sounds by `speak.py`."""
+    language = texts_of[:2]
+    for file in sorted(folder.glob(f"{texts_of}_*.npz")):
         sounds = np.load(file)
         rate = int(sounds["rate"])
-        for number, (kind, asked, texts) in enumerate(lines_of(language)):
+        for number, (kind, asked, texts) in enumerate(lines_of(texts_of)):
             name = f"{file.stem}:{number}"
             chance = random.Random(name)
             parts, words, pauses = [room(LEAD_MS * RATE_IN // 1000, number)], [], []

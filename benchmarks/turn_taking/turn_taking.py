@@ -93,7 +93,7 @@ def of_half(options: argparse.Namespace) -> list[Utterance]:
     line = LINES[options.line]
     return [
         replace(one, sound=line(one.sound))
-        for one in utterances(options.sounds, options.language)
+        for one in utterances(options.sounds, options.texts)
         if options.half == "all" or is_held_out(one) == (options.half == "held-out")
     ]
 
@@ -132,7 +132,7 @@ def signals(options: argparse.Namespace) -> list[dict[str, Any]]:
 def callers(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The same turns as those of callers who say one after another, and from whose pauses the
     server learns: by the kind of caller, first turns and later ones."""
-    said = list(utterances(options.sounds, options.language))
+    said = list(utterances(options.sounds, options.texts))
     random.Random(1).shuffle(said)
     how = replace(how_of(options), callers=CALLERS)
     kinds = {
@@ -206,7 +206,7 @@ def _over_row(kind: str, heard: Sequence[Heard]) -> dict[str, Any]:
 def understood(options: argparse.Namespace) -> list[dict[str, Any]]:
     """What a server that hears utterances as wholes understands of turns with pauses: of each turn
     as a whole, and in its parts."""
-    said = [one for one in utterances(options.sounds, options.language) if one.kind in DICTATED]
+    said = [one for one in utterances(options.sounds, options.texts) if one.kind in DICTATED]
     asked = Transcripts(options.url, options.model)
     rows = []
     for whole in (False, True):
@@ -271,6 +271,7 @@ def main(words: list[str]) -> int:
         help="the folder that speak.py has written; for eot, that of a data set",
     )
     parser.add_argument("--language", default="en")
+    parser.add_argument("--texts", help="a file of texts/, by default that of the language")
     parser.add_argument("--half", choices=HALVES, default=HALVES[0])
     parser.add_argument("--line", choices=LINES, default="clean", help="for ends")
     parser.add_argument(
@@ -303,6 +304,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--every", type=int, default=1, help="every so manyth of the turns")
     parser.add_argument("--json", action="store_true", help="a line of JSON a row")
     options = parser.parse_args(words)
+    options.texts = options.texts or options.language
     try:
         rows = SETS[options.set](options)
     except DataError as error:

@@ -1,6 +1,5 @@
 """Bridges two legs: each receives the other's audio and DTMF."""
 
-import asyncio
 from collections.abc import Callable
 
 from loguru import logger
@@ -9,6 +8,7 @@ from offhook.media.codecs.resample import Resampler
 from offhook.media.end_reason import EndReason
 from offhook.media.leg import Leg, LegError, LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.tasks_io import first_of
 
 MAX_QUEUED = 2 * SAMPLES_OUT
 """Samples a playout may hold; what arrives beyond that is discarded. Both legs run on one clock, so
@@ -36,12 +36,9 @@ class Bridge:
 
     async def until_over(self) -> None:
         """Return once one of the legs has closed, and separate them, also if cancelled."""
-        ends = [asyncio.create_task(leg.until_closed()) for leg in self._legs]
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(*[leg.until_closed() for leg in self._legs])
         finally:
-            for end in ends:
-                end.cancel()
             self.close()
 
     def close(self) -> None:

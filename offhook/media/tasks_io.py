@@ -1,8 +1,8 @@
 """Background tasks and their owner."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from loguru import logger
 
@@ -11,6 +11,8 @@ END_S = 10.0
 `offhook_tasks_unended`, and left to itself: its owner must end too."""
 
 Task = asyncio.Task[Any]
+T = TypeVar("T")
+U = TypeVar("U")
 
 _unended: set[Task] = set()
 
@@ -43,6 +45,19 @@ def _leave(tasks: set[Task]) -> None:
     for task in tasks:
         _unended.add(task)
         task.add_done_callback(_unended.discard)
+
+
+async def first_of(one: Awaitable[T], other: Awaitable[U]) -> tuple[T | None, U | None]:
+    """Await both until one has ended, and cancel the other. Return their results, None for one that
+    has not ended; raise the exception of one that has failed."""
+    first, second = asyncio.ensure_future(one), asyncio.ensure_future(other)
+    try:
+        await asyncio.wait((first, second), return_when=asyncio.FIRST_COMPLETED)
+        return first.result() if first.done() else None, second.result() if second.done() else None
+    finally:
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
 
 
 class TaskSet(set[Task]):

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Literal
 
+from offhook.media.tasks_io import first_of
+
 Decision = Coroutine[Any, Any, int]
 """Decides whether a call is answered, or placed: 0, or the SIP status with which it is refused."""
 CallState = Literal["dialing", "ringing", "early_media", "answered", "ended"]
@@ -120,15 +122,8 @@ class CallHistory:
 
     async def decided(self, decision: Decision) -> int | None:
         """Await the decision on the call; None if the call ends before, which cancels it."""
-        deciding = asyncio.ensure_future(decision)
-        ending = asyncio.ensure_future(self.until("ended"))
-        try:
-            await asyncio.wait((deciding, ending), return_when=asyncio.FIRST_COMPLETED)
-            return deciding.result() if deciding.done() and self.state != "ended" else None
-        finally:
-            for task in (deciding, ending):
-                task.cancel()
-            await asyncio.gather(deciding, ending, return_exceptions=True)
+        status, _ = await first_of(decision, self.until("ended"))
+        return status if self.state != "ended" else None
 
     async def until(self, *states: CallState) -> None:
         """Wait until the call has had one of these states, or has ended."""

@@ -87,6 +87,9 @@ await ann.dial("999");
 await ann.alone();
 step("unknown", await ann.notice());
 
+await ann.dial("101");
+step("own", await ann.notice());
+
 // --- keys to an agent
 
 await ann.dial("500");

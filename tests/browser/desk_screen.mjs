@@ -31,6 +31,7 @@ await queue.getByRole("button", { name: "Pause" }).click();
 await is("Paused");
 await bob.dial("500");
 await queue.getByText("1 caller waits").waitFor();
+step("with an agent", await bob.page.locator(".caller .add").isVisible());
 await queue.getByRole("button", { name: "Ready" }).click();
 await caller.getByRole("button", { name: "Accept" }).waitFor();
 step("briefing", await caller.locator(".briefing").innerText());
@@ -65,6 +66,7 @@ const again = panels.locator(".caller", { has: ann.page.getByRole("button", { na
 step("history", (await again.locator(".history p").allInnerTexts()).map((text) => text.trim()));
 await again.getByRole("button", { name: "Pass on" }).click();
 await ann.alone();
+step("passed on", await ann.notice());
 await bob.press("Hang up");
 step("ran", await ann.page.evaluate(() => [document.title, document.querySelectorAll("#panels img").length]));
 await browser.close();

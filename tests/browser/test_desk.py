@@ -62,6 +62,7 @@ async def test_a_team_calls_holds_and_transfers(tmp_path, drive, processes):
         "declined": "102: Declined.",
         "missed": "Ann: Missed.",
         "unknown": "999: You may not call this number.",
+        "own": "That is your own number: dial another one.",
         "left": "Ann: The other side has hung up.",
     }
     turns = server.events("caller_turn")  # of the call to the agent, and of the one given to it

@@ -26,6 +26,7 @@ from loguru import logger
 from offhook.media import native
 from offhook.media.budget import Budget
 from offhook.media.rtp.dtls import records
+from offhook.media.tasks_io import first_of
 from offhook.signaling.ice.demultiplexer import (
     MAX_ADDRESSES,
     PASSWORD_CHARACTERS,
@@ -321,12 +322,7 @@ class IceConnections:
         self._started = True
         for connection in filter(None, (self.current, self.pending)):
             self._run(connection)
-        waits = [asyncio.ensure_future(e.wait()) for e in (self._connected, self.ended)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await first_of(self._connected.wait(), self.ended.wait())
         if not self._connected.is_set():
             raise ConnectionError("ICE has failed")
 

@@ -31,7 +31,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.media.pcm import Pcm
 from offhook.media.ringback import Ringback
-from offhook.media.tasks_io import TaskSet
+from offhook.media.tasks_io import TaskSet, first_of
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import SipCalls
@@ -190,26 +190,18 @@ class Transfers:
         LegError, also if the first call ends before."""
         assert first.leg is not None
         second = self._consultation_call(first, target)
-        placing = asyncio.create_task(self._place(second, target), name=f"call {second.call_id}")
-        leaving = asyncio.create_task(first.leg.until_closed(), name=f"call {first.call_id}")
-        hearing = asyncio.create_task(
-            _follow_early_media(second, ringback), name=f"early media {second.call_id}"
-        )
-        taken = False
+        tasks, taken = TaskSet(), False
+        tasks.spawn(_follow_early_media(second, ringback), f"early media {second.call_id}")
         try:
-            await asyncio.wait((placing, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not placing.done():
+            placed, _ = await first_of(self._place(second, target), first.leg.until_closed())
+            if not placed:
                 raise LegError("the call has ended")
-            await placing
             taken = True
         except DialError as error:
             second.failed(error)
             raise LegError(str(error)) from error
         finally:
-            tasks = placing, leaving, hearing
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await tasks.close()
             if not taken:
                 await self._calls.finish(second, "the call is over")
         return second
@@ -240,8 +232,9 @@ class Transfers:
         )
         return self._calls.new(trunk, info, of_caller=first.call_id)
 
-    async def _place(self, second: SipCall, target: Uri) -> None:
+    async def _place(self, second: SipCall, target: Uri) -> bool:
         await self._outgoing.reach(second, target)
+        return True
 
     def _connect(self, call: SipCall, second: SipCall) -> None:
         self._bridges.spawn(self._pairs.talk(call, second), f"bridge {call.call_id}")

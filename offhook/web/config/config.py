@@ -52,7 +52,12 @@ from offhook.web.config.people.tenants import (
     owner_of_agent,
     owner_of_number,
 )
-from offhook.web.config.people.transfers import BriefedTransfer, faults_of_ringing
+from offhook.web.config.people.transfers import (
+    BriefedTransfer,
+    Ringing,
+    faults_of_ringing,
+    split_extension,
+)
 from offhook.web.config.programs import Realtime, Speech
 from offhook.web.config.reading.environment import overrides
 from offhook.web.config.reading.faults import faults_of, mistaken_types, placed
@@ -348,10 +353,33 @@ class Config(Section):
             for target in (*agent.transfers, *((given,) if isinstance(given, str) else given)):
                 if target.startswith(PREFIX):
                     yield Way(where, its, "queues", target.removeprefix(PREFIX), True)
+                yield from self._ways_of_transfer(target, its)
+        for name, queue in self.queues.items():
+            where, its = f"queues.{name}", owner(self.tenants, "queues", name)
+            yield from self._ways_to(where, "members", its, queue, queue.members)
+            yield from self._ways_of_transfer(queue.overflow, its)
+            if queue.overflow.startswith(AGENT):
+                to = queue.overflow.removeprefix(AGENT)
+                yield Way(f"{where}.overflow", its, "agents", to, True)
         for name, hours in self.hours.items():
             for one in hours.agents:
                 its = owner_of_agent(self.tenants, one)
                 yield Way(f"hours.{name}.otherwise", its, "agents", hours.otherwise, True)
+
+    def _ways_of_transfer(self, name: str, its: str) -> Iterator[Way]:
+        if (one := self.transfers.get(name)) is not None:
+            yield from self._ways_to(f"transfers.{name}", "to", its, one, one.to)
+
+    def _ways_to(
+        self, where: str, key: str, its: str, ringing: Ringing, people: Iterable[str]
+    ) -> Iterator[Way]:
+        """Yields how the calls of a tenant get to people, and over what."""
+        yield Way(f"{where}.trunk", its, "trunks", ringing.trunk)
+        yield Way(f"{where}.carrier", its, "carriers", ringing.carrier)
+        extensions = self.sip.extensions if self.sip is not None else {}
+        for address in people:
+            number = ringing.extension_of(split_extension(address)[0], extensions)
+            yield Way(f"{where}.{key}", its, "numbers", number)
 
     def _faults_of_bucket(self) -> Iterator[str]:
         if self.s3.bucket and not self.records.url:

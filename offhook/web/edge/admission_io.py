@@ -11,9 +11,10 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Claim, Leg
 from offhook.web.config.people.tenants import Tenants
-from offhook.web.edge.refusals import Busy, Reason
+from offhook.web.edge.refusals import Busy
 from offhook.web.edge.tenants.lines import Held, TenantLines
 from offhook.web.http.loop_io import LoopLoad
+from offhook.web.http.metrics import Reason
 from offhook.web.http.overload import Overload, OverloadState
 from offhook.web.http.shares import (
     Holders,

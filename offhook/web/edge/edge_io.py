@@ -42,7 +42,7 @@ from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.doors_io import open_carriers, open_phones, open_speech_api
 from offhook.web.edge.placing.requests import DialRequest
 from offhook.web.edge.queues.queues_io import Queues
-from offhook.web.edge.refusals import Busy, NoPhones, Reason
+from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
@@ -50,7 +50,7 @@ from offhook.web.edge.rooms.rooms_io import Rooms
 from offhook.web.edge.transfers.transfers_io import Transfers
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.loop_io import collect_between_packets, freeze_loaded_objects
-from offhook.web.http.metrics import Metrics
+from offhook.web.http.metrics import Metrics, Reason
 from offhook.web.http.queue_metrics import QueueMetrics
 from offhook.web.http.shares import Holders, by_address
 from offhook.web.realtime.calls_io import RealtimeCalls

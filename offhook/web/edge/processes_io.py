@@ -22,6 +22,7 @@ from typing import Any
 
 from loguru import logger
 
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.conversation.bot_io import load_bot
 from offhook.processes.child_io import Child, end_with_input
 from offhook.processes.restarts import Restarts
@@ -35,7 +36,7 @@ from offhook.web.edge.siblings_io import NumberedEdge, Siblings, socket_path, st
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run as run_loop
-from offhook.web.http.stop_io import Stop, first_of
+from offhook.web.http.stop_io import Stop
 from offhook.web.workers.engines.choice import AutoWorker
 from offhook.web.workers.local_worker_io import auto_workers, local_workers
 

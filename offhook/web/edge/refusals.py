@@ -1,32 +1,16 @@
 """Reasons why a call is refused."""
 
-from typing import Any, Literal
+from typing import Any
+
+from offhook.web.http.metrics import Reason
 
 RETRY_AFTER_S = 10
 """Retry-After in s of a refused call."""
 
-Reason = Literal[
-    "full",
-    "tenant",
-    "foreign",
-    "connecting",
-    "share",
-    "late",
-    "busy",
-    "ports",
-    "loading",
-    "draining",
-]
-"""Refusal reasons as counted by the metrics; `tenant`: the call's tenant has all lines that it may
-have; `foreign`: the agent is another tenant's; `share`: the caller's address, key or secret has all
-lines that it may have; `late` and `busy` mean overload: packets of calls in
-progress leave late, or the event loop has no time left for another call; `ports`: no UDP port could
-be opened."""
-
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
     "tenant": ("tenant", "all lines of this customer are busy"),
-    "foreign": ("foreign", "this agent is another customer's"),
+    "foreign": ("foreign", "whoever is called belongs to another customer"),
     "connecting": (
         "connecting",
         "too many callers are being connected, or have not said anything yet: try again soon",

@@ -135,7 +135,7 @@ OF_TENANTS = frozenset(
         *("/calls/{call}/members", "/calls/{call}/members/{member}"),
         *("/campaigns", "/campaigns/{campaign}", "/campaigns/{campaign}/recipients"),
         *("/campaigns/{campaign}/report.csv", "/voicemails", "/voicemails/{call}"),
-        *("/trunks", "/extensions", "/agents"),
+        *("/do-not-call", "/do-not-call/{number}", "/trunks", "/extensions", "/agents"),
         *("/queues", "/queues/{name}", "/queues/{name}/members"),
     )
 )

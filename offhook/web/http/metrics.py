@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -41,7 +41,7 @@ LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5,
 SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
 """Buckets of call setup times in s: people answer in seconds, we in milliseconds."""
 
-REFUSALS = (
+Reason = Literal[
     "draining",
     "loading",
     "full",
@@ -53,9 +53,12 @@ REFUSALS = (
     "busy",
     "ports",
     "unsigned",
-)
-"""Reasons for refused calls, see Edge.admit; unsigned: a carrier's request without valid
-authentication."""
+]
+"""Why calls are refused; `tenant`: the call's tenant has all lines that it may have; `foreign`: the
+agent or the extension is another tenant's; `share`: the caller's address, key or secret has all
+lines that it may have; `late` and `busy` mean overload: packets of calls in progress leave late, or
+the event loop has no time left for another call; `ports`: no UDP port could be opened; `unsigned`:
+a carrier's request without valid authentication."""
 
 
 class LegCollector(Collector):
@@ -296,7 +299,7 @@ class Metrics:
         )
         self.refused = self._counter("offhook_calls_refused_total", "Calls refused", ["reason"])
         _begin(self.calls_failed, FAILURES)
-        _begin(self.refused, REFUSALS)
+        _begin(self.refused, get_args(Reason))
 
     def _count_records(self) -> None:
         """Adds the counters of what is kept of calls."""

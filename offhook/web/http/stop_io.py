@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 
 from loguru import logger
 
+from offhook.media.tasks_io import first_of
+
 
 def _nothing_to_reload() -> None:
     logger.info("SIGHUP: there is nothing to read again here")
@@ -33,16 +35,3 @@ class Stop:
         """Returns when a first signal has arrived and `drain` has ended, or on a second signal."""
         await self.drain.wait()
         await first_of(drain(), self.end.wait())
-
-
-async def first_of(*coroutines: Coroutine[None, None, object]) -> None:
-    """Runs all coroutines until one ends, then cancels the others. Raises its exception, if any."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -31,13 +31,13 @@ from offhook.web.records.entries import (
     storable,
 )
 from offhook.web.records.errors import EntryError, StoreError
-from offhook.web.records.extensions.phones import Registrations
 from offhook.web.records.listing import listed
 from offhook.web.records.live import LiveReader
 from offhook.web.records.live_look import SPOKEN
 from offhook.web.records.numbers import numbers
 from offhook.web.records.outbox import Outbox, is_complete
 from offhook.web.records.people.desks import Desks
+from offhook.web.records.people.phones import Registrations
 from offhook.web.records.people.voicemails import Voicemails
 from offhook.web.records.search import Search
 from offhook.web.records.stores.kinds import kind_of

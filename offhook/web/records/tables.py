@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 METADATA = sa.MetaData()
 
-VERSION = 5
+VERSION = 6
 """Of the tables below. A store of an older one is brought up to date by `MIGRATIONS`, and one of a
 newer one is refused."""
 
@@ -260,8 +260,10 @@ do_not_call = sa.Table(
     sa.Column("called", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("added", sa.Double, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False, default=""),
 )
-"""Numbers that no campaign calls."""
+"""Numbers that no campaign of a tenant calls, "" being all tenants and nobody. `key` is that of the
+recipients; a tenant's begins with its name and a slash."""
 
 
 def of_tenant(table: sa.Table, tenant: str) -> list[sa.ColumnElement[bool]]:
@@ -282,7 +284,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE campaigns ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX IF NOT EXISTS campaigns_tenant ON campaigns (tenant, created)",
     ),
-    5: (
+    5: ("ALTER TABLE do_not_call ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",),
+    6: (
         "CREATE INDEX IF NOT EXISTS call_agents_call ON call_agents (call, agent)",
         "DROP INDEX IF EXISTS analysis_criteria_call",
         "CREATE INDEX IF NOT EXISTS analysis_criteria_of_call "

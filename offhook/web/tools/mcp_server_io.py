@@ -17,10 +17,10 @@ from mcp import Client, MCPError
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Tool
 
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.speech.streams.retry import SPREAD_S, RetryPolicy
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpServer as Settings
-from offhook.web.http.stop_io import first_of
 from offhook.web.tools.mcp_connection_io import (
     MAX_ERROR_CHARS,
     Failure,
@@ -232,9 +232,8 @@ class SharedServer(ListedServer):
         self._live.set_result((connection, client))
         logger.info("the MCP server {} has {} tools", self.name, len(self.functions))
         try:
-            await first_of(
-                asyncio.wait((running,)), self._keep_listed(client), self._listen(client)
-            )
+            following = first_of(self._keep_listed(client), self._listen(client))
+            await first_of(asyncio.wait((running,)), following)
         except Exception as error:
             return str(connection.failure(error, CONNECT_S))
         ended = MCPError(CONNECTION_CLOSED, "the connection has ended")

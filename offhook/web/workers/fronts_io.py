@@ -24,6 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 from aiohttp import web
 from loguru import logger
 
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.engines.shared.process_link_io import Failed, ProcessLink
 from offhook.pipeline.engines.shared.recognition.far_recognizer_io import FromRecognizer
 from offhook.pipeline.engines.shared.synthesis.far_streams_io import FromEngine
@@ -33,7 +34,6 @@ from offhook.processes.child_io import Child, until_silent
 from offhook.processes.restarts import Restarts
 from offhook.web.http.handed_over_io import HandedOver, packed_head
 from offhook.web.http.logs_io import configured
-from offhook.web.http.stop_io import first_of
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.disconnect_io import ELSEWHERE
 from offhook.web.speech_api.errors import ApiError

@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from aiohttp import web
 from loguru import logger
 
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.engines.shared.capacity import open_streams
 from offhook.pipeline.engines.shared.tts_models import CACHE_MB
 from offhook.pipeline.speech.errors import EngineFailed
@@ -25,7 +26,7 @@ from offhook.web.config.programs import Speech
 from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
 from offhook.web.http.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects, run
-from offhook.web.http.stop_io import Stop, first_of
+from offhook.web.http.stop_io import Stop
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.reply_cache_io import Keep
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer, limits_of

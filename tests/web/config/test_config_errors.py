@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.config.reading.faults import faults_of, fields_of
+from offhook.web.config.reading.other_names import OTHERS
 from offhook.web.config.reading.toml_text import read_toml
 
 
@@ -34,6 +35,20 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
     ("text", "errors"),
     [
         # Keys and sections
+        ("[sip]\nport = 5060", ["2: sip.port: there is no such key; did you mean udp or tcp?"]),
+        (
+            "[agent]\nprompt = 'Be kind.'",
+            ["2: agent.prompt: there is no such key; did you mean instructions?"],
+        ),
+        (
+            "[webrtc]\nstun = 'stun:a'",
+            ["2: webrtc.stun: there is no such key; did you mean [[webrtc.ice_servers]]?"],
+        ),
+        ("[stt]\nengine = 'a'", ["1: stt: there is no such section; did you mean [asr]?"]),
+        (
+            "[sip.extensions.101]\nsecret = 'a'",
+            ["2: sip.extensions.101.secret: there is no such key; did you mean password?"],
+        ),
         ("[server]\nprot = 1", ["2: server.prot: there is no such key; did you mean port?"]),
         (
             "[agent]\nkind = 'openai'\n[agent.collect.'full name']\nrequired = true",
@@ -470,3 +485,14 @@ def test_any_text_is_read_or_has_errors(text):
     read = read_toml(text)
     assert read.faults or isinstance(read.table, dict)
     assert all(1 <= line <= text.count("\n") + 1 for line, _ in read.faults)
+
+
+def test_every_name_from_elsewhere_leads_to_keys_that_there_are() -> None:
+    kinds, there = [Config], set()
+    for kind in kinds:
+        for name, known in fields_of(kind).items():
+            there.add(name)
+            parts = [part for each in known.kinds for part in (each, *get_args(each))]
+            plain = (get_args(p)[0] if get_origin(p) is Annotated else p for p in parts)
+            kinds += [one for one in plain if fields_of(one) and one not in kinds]
+    assert {key for keys in OTHERS for key in keys.split()} <= there

@@ -65,6 +65,12 @@ def test_whose_a_call_is(info: dict[str, Any], agent: str | None, whose: str) ->
 
 
 ACME, BETA = TABLES["tenants"]["acme"], TABLES["tenants"]["beta"]
+SALES = {"acme": {**ACME, "queues": ["sales"]}, "beta": {**BETA, "trunks": ["b"]}}
+
+
+def sales(**queue: Any) -> dict[str, Any]:
+    """The queue of acme's."""
+    return {"queues": {"sales": {"members": ["1"], **queue}}, "tenants": SALES}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +109,21 @@ ACME, BETA = TABLES["tenants"]["acme"], TABLES["tenants"]["beta"]
             },
             "'sales' is beta's, and calls of acme come here",
         ),
+        (sales(members=["ext:201"]), "queues.sales.members: '201' is beta's"),
+        (sales(members=["201,,1"]), "queues.sales.members: '201' is beta's"),
+        (sales(trunk="b"), "queues.sales.trunk: 'b' is beta's"),
+        (sales(overflow="agent:night"), "queues.sales.overflow: 'night' is beta's"),
+        (
+            {**sales(overflow="boss"), "transfers": {"boss": {"to": ["ext:201"]}}},
+            "transfers.boss.to: '201' is beta's, and calls of acme come here",
+        ),
+        (
+            {
+                "transfers": {"boss": {"to": ["ext:201"]}},
+                "agents": {"shop": {**MODEL, "transfers": ["boss"]}},
+            },
+            "transfers.boss.to: '201' is beta's, and calls of acme come here",
+        ),
         (
             {
                 "records": {
@@ -114,7 +135,7 @@ ACME, BETA = TABLES["tenants"]["acme"], TABLES["tenants"]["beta"]
     ],
 )
 def test_what_does_not_fit_is_a_fault(changed: dict[str, Any], words: str) -> None:
-    made = {**TABLES, "hours": {}, "records": {}}
+    made = {**TABLES, "hours": {}, "records": {}, "transfers": {}}
     for name, table in changed.items():
         made[name] = {**made[name], **table}
     with pytest.raises(ValidationError) as fault:

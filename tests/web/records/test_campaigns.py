@@ -323,7 +323,7 @@ def test_numbers_on_the_list_are_not_called_however_they_are_written(store: Call
     assert states(store) == {"waiting": 2, "blocked": 1}
     store.campaigns.append("spring", [recipient("+4930444")], NOON)
     with store._begin() as connection:  # as of a server that has appended meanwhile
-        connection.exec_driver_sql("INSERT INTO do_not_call VALUES ('+4930444', 'x', '', 0)")
+        connection.exec_driver_sql("INSERT INTO do_not_call VALUES ('+4930444', '', '', 0, '')")
     calls = claimed(store)
     assert [due.to for due in calls] == ["0049 30 222", "+4930333"]
     assert states(store) == {"dialling": 2, "blocked": 2}
@@ -333,6 +333,18 @@ def test_numbers_on_the_list_are_not_called_however_they_are_written(store: Call
     assert not store.do_not_call.remove("+49 30 111")
     with pytest.raises(CampaignError, match="number: 'ann' is no number"):
         store.do_not_call.add(["ann"], "", NOON)
+
+
+def test_a_tenants_list_is_for_its_campaigns_alone(store: CallStore) -> None:
+    store.do_not_call.add(["+4930111"], "", NOON, "acme")
+    store.do_not_call.add(["+4930222"], "", NOON)
+    for tenant in ("acme", "beta"):
+        some = [recipient("+4930111"), recipient("+4930222"), recipient("+4930333")]
+        store.campaigns.add(tenant, {"at_once": 9, "per_second": 9}, some, NOON, tenant=tenant)
+    assert sorted(due.to for due in claimed(store)) == ["+4930111", "+4930333", "+4930333"]
+    assert not store.do_not_call.remove("+4930111", "beta")
+    assert [one["tenant"] for one in store.do_not_call.listed()[0]] == ["", "acme"]
+    assert store.do_not_call.listed("beta") == ([], 0)
 
 
 def test_a_campaign_of_which_all_are_blocked_is_completed(store: CallStore) -> None:

@@ -23,7 +23,7 @@ from offhook.media.answer_status import Result
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
-from offhook.media.tasks_io import TaskSet
+from offhook.media.tasks_io import TaskSet, first_of
 from offhook.pipeline.conversation.answering.detector import (
     CORRECTED_MS,
     AnswerDetector,
@@ -334,17 +334,10 @@ class AnswerWatch:
     async def _say_before_a_beep(self, text: str) -> bool:
         """Say the message after a silence, and all of it again if the beep comes only then: the
         machine has nothing of it."""
-        saying = asyncio.ensure_future(self._say(text))
-        beeping = asyncio.ensure_future(self._verdicts.get())
-        try:
-            await asyncio.wait((saying, beeping), return_when=asyncio.FIRST_COMPLETED)
-            if saying.done():
-                return saying.result()
-            self._announcements.hearing.interrupt()
-        finally:
-            for task in (saying, beeping):
-                task.cancel()
-            await asyncio.gather(saying, beeping, return_exceptions=True)
+        played, _ = await first_of(self._say(text), self._verdicts.get())
+        if played is not None:
+            return played
+        self._announcements.hearing.interrupt()
         await asyncio.sleep(PAUSE_S)
         return await self._say(text)
 

@@ -12,7 +12,12 @@ from enum import Enum, auto
 from functools import lru_cache
 from itertools import pairwise
 
-from offhook.pipeline.conversation.turns.unfinished_words import ENGLISH, LANGUAGES, Words
+from offhook.pipeline.conversation.turns.unfinished_words import (
+    ALPHABET,
+    ENGLISH,
+    LANGUAGES,
+    Words,
+)
 
 SHORT_ANSWER_WORDS = 4
 """Longest answer in which a verb behind a pronoun ends the sentence: "yes, I can"."""
@@ -91,7 +96,7 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     if not said:
         return Doubt.BREAKS_OFF
     tail = " ".join(said)
-    if said[-1] in known.fillers or _ends_with(tail, known.holding):
+    if said[-1] in known.fillers or known.holding.search(tail):
         return Doubt.SEARCHING
     if len(said) > CORRECTION_WORDS and _ends_with(tail, known.correcting + known.tails):
         return Doubt.BREAKS_OFF
@@ -110,7 +115,9 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     expected = _expected(asked, known) if about is _Dictated.NUMBER else known.phone_digits
     if digits_at_end(said, known) >= expected:
         return Doubt.COMPLETE
-    if _is_question(text, said, known) or _is_short_answer(said, tail, known):
+    if _ends_with(tail, known.announcing) and not text.rstrip().endswith("?"):
+        return Doubt.HESITANT
+    if _is_question(text, said, known) or _is_short_answer(said, tail, asked, known):
         return Doubt.WHOLE
     hesitates = said[0] in known.hesitant or not known.fillers.isdisjoint(said)
     is_round = said[-1] in known.rounds  # "two hundred"
@@ -119,8 +126,9 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
 
 
 _REQUEST = re.compile(
-    r"\?|\b(?:please|tell me|give me|enter|say|bitte|nennen|sagen|geben|por favor|diga|dígame|"
-    r"s'il (?:vous|te) plaît|dites|donnez)\b"
+    r"\?|\b(?:please|tell me|give me|enter|say|go ahead|i(?:'ll| will)? need|let me have|"
+    r"bitte|nennen|sagen|geben|ich (?:brauche|bräuchte)|por favor|diga|dígame|necesit[oa]|deme|"
+    r"s'il (?:vous|te) plaît|dites|donnez|il me (?:faut|faudrait)|indiquez|épelez)\b"
 )
 
 
@@ -166,8 +174,8 @@ def _dangles(said: list[str], known: Words) -> bool:
         return True
     if said[0] in known.since and known.until.isdisjoint(said):
         return True
-    asks = not known.asking.isdisjoint(said[:2])
-    if asks and last in known.prepositions:
+    asks = any(first in known.asking and verb in known.auxiliary for first, verb in pairwise(said))
+    if (asks or not known.asking.isdisjoint(said[:2])) and last in known.prepositions:
         return False  # "who is it for"
     return last in known.dangling
 
@@ -192,12 +200,13 @@ def _is_question(text: str, said: list[str], known: Words) -> bool:
     return len(rest) >= QUESTION_WORDS and bool(known.question.match(" ".join(rest)))
 
 
-def _is_short_answer(said: list[str], tail: str, known: Words) -> bool:
+def _is_short_answer(said: list[str], tail: str, asked: str, known: Words) -> bool:
     if _ends_with(tail, known.closing):
         return True
     if said[0] in known.yes_no:
         return len(said) <= YES_NO_WORDS
-    return len(said) <= WHOLE_WORDS and not _is_part(said, known)
+    names = any(words in question_of(asked) for words in known.questions.name)
+    return len(said) <= WHOLE_WORDS and not (names or _is_part(said, known))
 
 
 def _is_part(said: list[str], known: Words) -> bool:
@@ -205,7 +214,7 @@ def _is_part(said: list[str], known: Words) -> bool:
     it may follow."""
     first = said[0]
     begins = first in known.dangling - known.pronouns and "'" not in first
-    counts = first in known.digits or first in known.tens
+    counts = first in known.digits or known.tens.fullmatch(first) is not None
     return 1 < len(said) <= PART_WORDS and (begins or counts)
 
 
@@ -220,18 +229,16 @@ def _lacks_of_a_date(tail: str, asked: str, known: Words) -> bool:
     """Whether the agent has asked when, and the caller has named the day and not yet the month; or
     a date of birth and not yet the year."""
     question = question_of(asked)
-    month = list(known.month.finditer(tail))
     if re.search(known.questions.birth, question):
-        return not re.search(r"\d{4}$", tail) and (not month or month[-1].end() == len(tail))
+        return not known.year.search(tail)
     if not re.search(known.questions.when, question):
         return False
-    return not month and known.day.search(tail) is not None
+    return not known.month.search(tail) and known.day.search(tail) is not None
 
 
 def _about(asked: str, known: Words) -> _Dictated:
     question = question_of(asked)
-    if re.search(known.questions.whether, question):
-        return _Dictated.NOTHING
+    whether = re.search(known.questions.whether, question)
     for kind, words in (
         (_Dictated.LETTERS, known.questions.letters),
         (_Dictated.EMAIL, known.questions.email),
@@ -241,7 +248,7 @@ def _about(asked: str, known: Words) -> _Dictated:
         if any(word in question for word in words):
             if kind is _Dictated.NUMBER and any(word in question for word in known.questions.count):
                 continue
-            return kind
+            return _Dictated.NOTHING if whether and kind is not _Dictated.NUMBER else kind
     return _Dictated.NOTHING
 
 
@@ -250,13 +257,15 @@ def _is_dictating(said: list[str], asked: str, about: _Dictated, known: Words) -
         return True
     if said[0] in REFUSALS and len(said) <= REFUSAL_WORDS:
         return False
-    if about in (_Dictated.EMAIL, _Dictated.LETTERS, _Dictated.ADDRESS) or _spells(said):
+    if about in (_Dictated.EMAIL, _Dictated.LETTERS, _Dictated.ADDRESS) or _spells(said, known):
         return True
-    if about is not _Dictated.NOTHING and known.yes_no.issuperset(said):
+    whether = re.search(known.questions.whether, question_of(asked))
+    if about is not _Dictated.NOTHING and not whether and known.yes_no.issuperset(said):
         return True  # "sure"
     digits = digits_at_end(said, known)
     if about is _Dictated.NUMBER:
-        return 0 < digits < _expected(asked, known) or len(said[-1]) == 1
+        is_letter = len(said[-1]) == 1 or said[-1] in ALPHABET
+        return 0 < digits < _expected(asked, known) or is_letter
     one_by_one = all(len(word) == 1 or word in known.digits for word in said[-FEW_DIGITS:])
     return one_by_one and FEW_DIGITS <= digits < known.phone_digits
 
@@ -269,10 +278,11 @@ def _is_listing(said: list[str], asked: str, known: Words) -> bool:
     )
 
 
-def _spells(said: list[str]) -> bool:
-    """Whether it ends with two letters by themselves."""
+def _spells(said: list[str], known: Words) -> bool:
+    """Whether it ends with two letters by themselves, or with "N as in November"."""
     last = said[-2:]
-    return len(last) == 2 and all(len(word) == 1 and word.isalpha() for word in last)
+    letters = len(last) == 2 and all(len(word) == 1 and word.isalpha() for word in last)
+    return letters or known.as_in.search(" ".join(said)) is not None
 
 
 def _is_email(said: list[str], known: Words) -> bool:
@@ -292,7 +302,7 @@ def _is_email(said: list[str], known: Words) -> bool:
 def _expected(asked: str, known: Words) -> int:
     """Returns how many digits the agent has asked for, as in "the last four digits"."""
     question = question_of(asked)
-    for word, following in pairwise(words_of(question)):
+    for word, following in pairwise(words_of(question.replace("-", " "))):
         if following.startswith(known.questions.digit):
             if word.isdecimal() and len(word) < 3:
                 return int(word)
@@ -301,7 +311,7 @@ def _expected(asked: str, known: Words) -> int:
     for words, digits in known.questions.lengths:
         if any(word in question for word in words):
             return digits
-    return MANY_DIGITS
+    return known.phone_digits if re.search(known.questions.whether, question) else MANY_DIGITS
 
 
 _NUMERAL = re.compile(r"\+?\d[\d.+-]*")
@@ -315,8 +325,8 @@ def digits_at_end(said: list[str], known: Words = ENGLISH) -> int:
             digits += sum(map(str.isdecimal, word))
         elif word in known.digits:
             digits += 1
-        elif word in known.tens:
-            digits += 1 if after in known.digits else 2
+        elif known.tens.fullmatch(word):
+            digits += 1 if after in known.digits and "-" not in word else 2
         elif not (word in known.joints or len(word) == 1):
             break
         after = word

@@ -7,6 +7,7 @@ from typing import TypeVar
 import aiohttp
 import numpy as np
 
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.requests_io import answer, failing, read_more
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, query
@@ -112,14 +113,8 @@ class RemoteClone:
         return _form(self._sample, "file", more)
 
     async def _unless_cancelled(self, work: Awaitable[T]) -> T | None:
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait((task, self._cancelled), return_when=asyncio.FIRST_COMPLETED)
-            return task.result() if task.done() else None
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        done, _ = await first_of(work, asyncio.shield(self._cancelled))
+        return done
 
 
 def _form(sample: Sample, field: str, more: dict[str, str]) -> aiohttp.FormData:

@@ -183,7 +183,7 @@ class WorkerClient:
         away."""
         state: object = None
         is_loaded = False
-        with suppress(*LOST, ValueError):
+        with suppress(*LOST, ValueError, RecursionError):
             answer = await self.ask("GET", "/readyz")
             async with answer:
                 if (answer.content_length or 0) <= MAX_STATE_BYTES:

@@ -8,7 +8,7 @@ from loguru import logger
 
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
-from offhook.media.tasks_io import TaskSet
+from offhook.media.tasks_io import TaskSet, first_of
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import SipCalls
@@ -63,13 +63,10 @@ class ExtensionCalls:
         self._tasks.spawn(self._pairs.talk(first, second), f"bridge {first.call_id}")
         assert first.leg is not None
         to_agent = self._to_agents[first] = asyncio.Event()
-        ends = [asyncio.create_task(end) for end in (first.leg.until_closed(), to_agent.wait())]
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(first.leg.until_closed(), to_agent.wait())
         finally:
             del self._to_agents[first]
-            for end in ends:
-                end.cancel()
         return to_agent.is_set()
 
     async def _reach(self, first: SipCall, where: Destination) -> SipCall:
@@ -80,24 +77,16 @@ class ExtensionCalls:
         except SipError as error:
             raise DialError(404, str(error)) from error
         second = self._second(first, where)
-        reaching = asyncio.create_task(
-            self._outgoing.reach(second, target), name=f"call {second.call_id}"
-        )
-        leaving = asyncio.create_task(first.history.until("ended"), name=f"call {first.call_id}")
         reached = False
         try:
-            await asyncio.wait((reaching, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if leaving.done():
+            await first_of(self._outgoing.reach(second, target), first.history.until("ended"))
+            if first.history.state == "ended":
                 raise DialError(487, first.abandoned or "cancelled")
-            await reaching
             reached = True
         except DialError as error:
             second.failed(error)
             raise
         finally:
-            for task in (reaching, leaving):
-                task.cancel()
-            await asyncio.gather(reaching, leaving, return_exceptions=True)
             if not reached:
                 await self._calls.finish(second, End.CALLER_HUNG_UP)
         return second

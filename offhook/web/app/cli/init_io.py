@@ -48,7 +48,7 @@ async def models_of(base_url: str) -> list[str]:
         ):
             table = json.loads(await response.content.read(MAX_LIST_BYTES))
             return [str(model["id"]) for model in table["data"]]
-    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError):
+    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, RecursionError):
         return []
 
 

@@ -22,7 +22,7 @@ async def ask_server(config: Config, path: str) -> dict[str, Any]:
             http.get(f"{config.server.url}{path}") as answer,
         ):
             return dict(await answer.json())
-    except (aiohttp.ClientError, TimeoutError, ValueError, TypeError):
+    except (aiohttp.ClientError, TimeoutError, ValueError, TypeError, RecursionError):
         return {}
 
 

@@ -78,7 +78,7 @@ class EvalLeg(Leg):
         harness's own way of asking for something, such as the messages to begin with."""
         try:
             message = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         data = message.get("data") if isinstance(message, dict) else None
         if not isinstance(data, dict) or parse_eval_connect(message) is not None:

@@ -16,7 +16,7 @@ TenantName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Number = Annotated[
     str, Field(pattern=r"^[^\s*?\[\]]{1,64}\*?$", examples=["+4930222", "+4930222*"])
 ]
-Things = Literal["agents", "trunks", "carriers", "queues"]
+Things = Literal["agents", "trunks", "carriers", "queues", "numbers"]
 THINGS: tuple[Things, ...] = ("agents", "trunks", "carriers", "queues")
 
 
@@ -59,7 +59,9 @@ Tenants = Mapping[str, Tenant]
 
 
 def owner(tenants: Tenants, things: Things, name: str) -> str:
-    """Returns the tenant that has this agent, trunk, carrier or queue; "" for nobody."""
+    """Returns the tenant that has this agent, trunk, carrier, queue or number; "" for nobody."""
+    if things == "numbers":
+        return owner_of_number(tenants, name)
     return next((tenant for tenant, its in tenants.items() if name in getattr(its, things)), "")
 
 
@@ -91,7 +93,7 @@ def tenant_of(tenants: Tenants, info: CallInfo, agent: str | None) -> str:
 
 @dataclass(frozen=True)
 class Way:
-    """How calls come to an agent or a queue."""
+    """How calls come to an agent, a queue or an extension, or go over a trunk or carrier."""
 
     where: str
     """The key of the configuration."""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from offhook.web.config.reading.other_names import here
+
 PREFIX = "OFFHOOK_"
 OTHERS = frozenset(
     {
@@ -54,7 +56,10 @@ def overrides(
 
 def _unknown(name: str, section: str, sections: Mapping[str, Iterable[str]]) -> str:
     names = [f"{PREFIX}{s}_{key}".upper() for s, keys in sections.items() for key in keys]
-    near = [one for one in names if one.endswith(f"_{name.removeprefix(PREFIX)}")]
+    rest = name.removeprefix(PREFIX)
+    other = here(rest.lower().removeprefix(f"{section}_"), sections.get(section, ()))
+    near = [f"{PREFIX}{section}_{key}".upper() for key in other]
+    near += [one for one in names if one.endswith(f"_{rest}")]
     near += difflib.get_close_matches(name, names, 1, 0.75)
     meant = f"; did you mean {near[0]}?" if near else f": {PREFIX}SERVER_PORT is port of [server]"
     if section in sections:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from offhook.web.config.reading.environment import PREFIX
+from offhook.web.config.reading.other_names import here
 from offhook.web.config.reading.toml_text import KeyPath
 
 REFERENCE = "docs/reference/configuration.md lists all keys"
@@ -30,6 +31,7 @@ _MAX_SHOWN = 60
 MAX_FAULT_CHARS = 400
 """Limit of the description of an error, which may contain the value; the rest is left out."""
 _UNIONS = (Union, types.UnionType)
+_MAPS = (dict, Mapping)
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 """A name that needs no quotes in TOML."""
 
@@ -204,7 +206,7 @@ def inner(known: Known, step: str | int) -> Known | None:
         if fields := fields_of(kind):
             if step in fields:
                 return fields[str(step)]
-        elif origin is dict and isinstance(step, str):
+        elif origin in _MAPS and isinstance(step, str):
             return dataclasses.replace(_known(parts[1]), secret=known.secret)
         elif _is_list(kind) and isinstance(step, int):
             part = parts[min(step, len(parts) - 1)]
@@ -241,12 +243,12 @@ def _is_list(kind: Any) -> bool:
 
 
 def is_table(kind: Any) -> bool:
-    return bool(fields_of(kind)) or get_origin(kind) is dict
+    return bool(fields_of(kind)) or get_origin(kind) in _MAPS
 
 
 def names_tables(kind: Any) -> bool:
     """Whether it is a table of tables, whose names are the user's."""
-    return get_origin(kind) is dict and bool(fields_of(_known(get_args(kind)[1]).kind))
+    return get_origin(kind) in _MAPS and bool(fields_of(_known(get_args(kind)[1]).kind))
 
 
 def _name_in(given: list[Any]) -> str:
@@ -313,7 +315,7 @@ def _expected(known: Known) -> Iterator[str]:
         if _choices(kind):
             continue
         limits = _limits(known)
-        if known.examples:
+        if known.examples and not _is_list(kind):
             yield f"like {_either([_shown(example) for example in known.examples])}"
         elif kind is bool:
             yield "true or false"
@@ -430,7 +432,7 @@ def _unknown_words(model: type, path: KeyPath, known: Known, name: str, given: A
     """Describes a key that does not exist, and the one that was meant."""
     fields = {key: one for kind in known.kinds for key, one in fields_of(kind).items()}
     if not fields:  # a table whose keys are of a kind, such as the days of a week
-        keys = [k for kind in known.kinds if get_origin(kind) is dict for k in get_args(kind)[:1]]
+        keys = [k for kind in known.kinds if get_origin(kind) in _MAPS for k in get_args(kind)[:1]]
         names = [str(choice) for kind in keys for choice in _choices(_known(kind).kind)]
         if not names:
             return "cannot be a name: it has letters, digits, _ and -, 64 at most"
@@ -444,6 +446,11 @@ def _unknown_words(model: type, path: KeyPath, known: Known, name: str, given: A
             meant = _as_header(f"{header.strip('[]')}.{key}", of_key)
             if key == name and meant.startswith("["):
                 return f"{words}; did you mean {meant}?"
+    if others := here(name, fields):
+        meant = _either(
+            [_as_header(".".join(filter(None, (prefix, one))), fields[one]) for one in others]
+        )
+        return f"{words}; did you mean {meant}?"
     near = nearest(name, list(fields))
     if near is not None:
         full = f"{prefix}.{near}" if prefix else near

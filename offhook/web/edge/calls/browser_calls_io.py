@@ -22,10 +22,10 @@ from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.builder.drafts import Draft
 from offhook.web.edge.calls.live_call_io import Direct, LiveCall
-from offhook.web.edge.refusals import Busy, Reason
+from offhook.web.edge.refusals import Busy
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC
-from offhook.web.http.metrics import Metrics
+from offhook.web.http.metrics import Metrics, Reason
 from offhook.web.http.shares import NOBODY, Holders
 
 P = TypeVar("P", bound=PeerLeg)

@@ -10,6 +10,7 @@ from loguru import logger
 
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
+from offhook.media.tasks_io import first_of
 from offhook.media.telephone_tones.tones import EU, play
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call_io import Call
@@ -124,21 +125,15 @@ class ProgramCalls:
     async def decide_connected(self, leg: Leg, agent: AgentSettings) -> bool:
         """Decides on a call that is connected already, by a carrier or a browser, which hears it
         ring meanwhile. Returns whether it is answered; otherwise it has been told by a tone."""
-        deciding = asyncio.ensure_future(self._decide(leg.call_id, agent, headers_of(leg.info)))
-        closed = asyncio.ensure_future(leg.until_closed())
-        try:
-            with leg.playing(play(EU.ringback)):
-                await asyncio.wait((deciding, closed), return_when=asyncio.FIRST_COMPLETED)
-            if leg.closed is not None or deciding.result() == 0:
-                return leg.closed is None
-            with leg.playing(play(EU.busy)):
-                await asyncio.wait((closed,), timeout=BUSY_TONE_S)
-            await leg.hang_up(End.DECLINED)
-            return False
-        finally:
-            for task in (deciding, closed):
-                task.cancel()
-            await asyncio.gather(deciding, closed, return_exceptions=True)
+        deciding = self._decide(leg.call_id, agent, headers_of(leg.info))
+        with leg.playing(play(EU.ringback)):
+            status, _ = await first_of(deciding, leg.until_closed())
+        if leg.closed is not None or status == 0:
+            return leg.closed is None
+        with leg.playing(play(EU.busy)):
+            await first_of(asyncio.sleep(BUSY_TONE_S), leg.until_closed())
+        await leg.hang_up(End.DECLINED)
+        return False
 
     def answering(self, call_id: str, agent: AgentSettings) -> AgentSettings:
         """Returns the agent that answers after a decision."""

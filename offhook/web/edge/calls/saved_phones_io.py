@@ -9,7 +9,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.extensions.registrar import Bindings
 from offhook.telephony.sip.extensions.saved_phones import pack, unpack
 from offhook.web.edge.calls.store_queues.queue_io import StoreQueues
-from offhook.web.records.extensions.phones import Registrations
+from offhook.web.records.people.phones import Registrations
 
 Restored = dict[str, Bindings]
 """Phones of before, by extension."""

@@ -116,7 +116,8 @@ async def reported(request: web.Request) -> web.StreamResponse:
 
 async def not_called(request: web.Request) -> web.Response:
     """GET /do-not-call: the last numbers, and how many there are."""
-    numbers, total = await ask(request, store_of(request).do_not_call.listed)
+    lists = store_of(request).do_not_call
+    numbers, total = await ask(request, lists.listed, wanted_tenant(request))
     return web.json_response({"numbers": numbers, "total": total})
 
 
@@ -128,13 +129,15 @@ async def forbidden(request: web.Request) -> web.Response:
         numbers, reason = parse_numbers(body)
     else:
         numbers, reason = [number], parse_reason(body)
-    added = await ask(request, store_of(request).do_not_call.add, numbers, reason, time.time())
+    lists, tenant = store_of(request).do_not_call, wanted_tenant(request)
+    added = await ask(request, lists.add, numbers, reason, time.time(), tenant)
     return web.json_response({"added": added, "known": len(numbers) - added})
 
 
 async def allowed(request: web.Request) -> web.Response:
     """DELETE /do-not-call/{number}."""
-    if not await ask(request, store_of(request).do_not_call.remove, request.match_info["number"]):
+    lists, tenant = store_of(request).do_not_call, wanted_tenant(request)
+    if not await ask(request, lists.remove, request.match_info["number"], tenant):
         return error(404, "this number is not on the do-not-call list")
     return web.json_response({"removed": 1})
 

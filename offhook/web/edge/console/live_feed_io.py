@@ -6,9 +6,11 @@ processes and servers that share it. Without a listener nobody looks.
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Generic, TypeVar
 
 from loguru import logger
 
@@ -67,49 +69,38 @@ class Listener:
         return lines
 
 
-class LiveFeed:
-    """The listeners of one process, and the task that looks for them; those of a tenant have a feed
-    of their own."""
+L = TypeVar("L", bound=Listener)
 
-    def __init__(self, read: Read, tenant: str = "") -> None:
-        self._read, self._tenant = read, tenant
-        self._of_tenants: dict[str, LiveFeed] = {}
-        self._calls: LiveCalls | None = None
-        """As seen at the last look; None if there was none, or it has failed."""
-        self._fault = ""
-        self._listeners: set[Listener] = set()
+
+class Feed(ABC, Generic[L]):
+    """Listeners, and the task that looks for them while there are any."""
+
+    def __init__(self, name: str, interval_s: float) -> None:
+        """`name` is the task's; `interval_s`: between two looks."""
+        self._name, self._interval_s = name, interval_s
+        self._listeners: set[L] = set()
         self._looking: asyncio.Task[None] | None = None
+        self._wakes = asyncio.Event()
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._listeners) >= MAX_LISTENERS
+    @abstractmethod
+    async def _look(self) -> None: ...
+
+    def wake(self) -> None:
+        """Has it look at once."""
+        self._wakes.set()
 
     @contextmanager
-    def listening(self) -> Iterator[Listener]:
-        """Has somebody get a snapshot, and what happens from then on, while inside."""
-        listener = Listener()
+    def _listening(self, listener: L) -> Iterator[L]:
         self._listeners.add(listener)
-        if self._calls is not None:
-            listener.put(as_line(self._calls.snapshot()))
-        elif self._fault:
-            listener.put(as_line(_unavailable(self._fault)))
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look_for_ever(), name="live calls")
+            self._looking = asyncio.create_task(self._look_for_ever(), name=self._name)
         try:
             yield listener
         finally:
             self._listeners.discard(listener)
 
-    def of(self, tenant: str) -> "LiveFeed":
-        """Returns the feed of a tenant, which is one of the configuration; "" for all calls."""
-        if not tenant:
-            return self
-        return self._of_tenants.setdefault(tenant, LiveFeed(self._read, tenant))
-
     async def close(self) -> None:
         """Ends all streams, and looks no more."""
-        for feed in self._of_tenants.values():
-            await feed.close()
         for listener in self._listeners:
             listener.end("the server stops: come back")
         if self._looking is not None:
@@ -120,9 +111,55 @@ class LiveFeed:
         try:
             while self._listeners:
                 await self._look()
-                await asyncio.sleep(LOOK_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wakes.wait(), self._interval_s)
+                self._wakes.clear()
         finally:
-            self._calls, self._fault, self._looking = None, "", None
+            self._looking = None
+
+
+class LiveFeed(Feed[Listener]):
+    """The live screens of one process; those of a tenant have a feed of their own."""
+
+    def __init__(self, read: Read, tenant: str = "") -> None:
+        super().__init__("live calls", LOOK_S)
+        self._read, self._tenant = read, tenant
+        self._of_tenants: dict[str, LiveFeed] = {}
+        self._calls: LiveCalls | None = None
+        """As seen at the last look; None if there was none, or it has failed."""
+        self._fault = ""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._listeners) >= MAX_LISTENERS
+
+    @contextmanager
+    def listening(self) -> Iterator[Listener]:
+        """Has somebody get a snapshot, and what happens from then on, while inside."""
+        listener = Listener()
+        if self._calls is not None:
+            listener.put(as_line(self._calls.snapshot()))
+        elif self._fault:
+            listener.put(as_line(_unavailable(self._fault)))
+        with self._listening(listener):
+            yield listener
+
+    def of(self, tenant: str) -> "LiveFeed":
+        """Returns the feed of a tenant, which is one of the configuration; "" for all calls."""
+        if not tenant:
+            return self
+        return self._of_tenants.setdefault(tenant, LiveFeed(self._read, tenant))
+
+    async def close(self) -> None:
+        for feed in self._of_tenants.values():
+            await feed.close()
+        await super().close()
+
+    async def _look_for_ever(self) -> None:
+        try:
+            await super()._look_for_ever()
+        finally:
+            self._calls, self._fault = None, ""
 
     async def _look(self) -> None:
         calls = self._calls or LiveCalls()

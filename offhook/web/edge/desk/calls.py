@@ -26,13 +26,15 @@ class DeskCall:
     state: str = "ended"
     others: tuple[str, ...] = ()
     """Numbers of those who are in it besides, once others were added."""
+    may_add: bool = False
+    """Whether it is a call between telephones, to which others can be added."""
     person: Person | None = None
     """Who is to decide whether the caller is connected; None: nobody has to."""
 
     async def shown(self) -> dict[str, Any]:
         """Returns the call as its desk sees it, without what was said in it."""
         shown: dict[str, Any] = {"call_id": self.call_id, "number": self.number, "name": self.name}
-        shown |= {"state": self.state, "others": self.others}
+        shown |= {"state": self.state, "others": self.others, "may_add": self.may_add}
         if self.person is None:
             return shown
         about = self.person.briefing
@@ -85,6 +87,7 @@ def _desk_call(sip: SipEndpoint, call: SipCall, person: Person | None) -> DeskCa
         info.caller_name if rings_here else "",
         call.state,
         tuple(_far_end(one) for one in together if one is not call),
+        pair is not None and pair.leaving is None,
         person,
     )
 

@@ -324,7 +324,7 @@ class Queue:
             members = {a: Member(**m) for a, m in state["members"].items()}
             self.handled, self.setups = list(state["handled"]), list(state.get("setups", ()))
             self.in_vain, self.last = state.get("in_vain", 0.0), state["last"]
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"no state of a queue: {error!r}") from error
         self.tickets = {ticket.id: ticket for ticket in tickets}
         self._elsewhere = {a: m for a, m in members.items() if a not in self.members}

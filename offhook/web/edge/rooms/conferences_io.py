@@ -14,6 +14,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegListener
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.conversation.agents.kinds.conference import CONFERENCE, ConferenceSettings
 from offhook.pipeline.conversation.call_io import Engines
 from offhook.pipeline.speech.errors import EngineError
@@ -154,11 +155,5 @@ async def _say(leg: Leg, engines: Engines, text: str, *, goes_on: bool = False) 
 
 async def _unless_closed(leg: Leg, coming: Any) -> str | None:
     """Return what is coming; None if the line closes before."""
-    asked, closed = asyncio.ensure_future(coming), asyncio.ensure_future(leg.until_closed())
-    try:
-        await asyncio.wait((asked, closed), return_when=asyncio.FIRST_COMPLETED)
-        return asked.result() if asked.done() and leg.closed is None else None
-    finally:
-        for task in (asked, closed):
-            task.cancel()
-        await asyncio.gather(asked, closed, return_exceptions=True)
+    come, _ = await first_of(coming, leg.until_closed())
+    return come if leg.closed is None else None

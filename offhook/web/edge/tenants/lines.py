@@ -14,7 +14,8 @@ from offhook.web.config.people.tenants import (
     owner_of_number,
     tenant_of,
 )
-from offhook.web.edge.refusals import Busy, Reason
+from offhook.web.edge.refusals import Busy
+from offhook.web.http.metrics import Reason
 
 Held = Mapping[str, CallInfo]
 """The calls that hold a line, by their ids."""

@@ -201,16 +201,27 @@ def _next(connection: sa.Connection, due: sa.ColumnElement[bool], most: int) -> 
     forbidden = sa.select(do_not_call.c.key)
     while len(found) < most:
         after = due if not found else sa.and_(due, R.number.not_in([row.number for row in found]))
-        first = sa.select(R.number, R.key).where(after).order_by(R.next_at, R.number)
+        first = sa.select(R.number, R.key, campaigns.c.tenant).where(after)
+        first = first.join(campaigns, campaigns.c.id == R.campaign).order_by(R.next_at, R.number)
         rows = connection.execute(first.limit(most - len(found))).all()
         if not rows:
             break
-        keys = {row.key for row in rows}
-        blocked = set(connection.scalars(forbidden.where(do_not_call.c.key.in_(keys))).all())
+        keys = {key for row in rows for key in (row.key, forbidden_key(row.key, row.tenant))}
+        listed = set(connection.scalars(forbidden.where(do_not_call.c.key.in_(keys))).all())
+        blocked = {
+            row.number
+            for row in rows
+            if not listed.isdisjoint((row.key, forbidden_key(row.key, row.tenant)))
+        }
         if blocked:
-            block(connection, R.number.in_([row.number for row in rows if row.key in blocked]))
-        found += [row for row in rows if row.key not in blocked]
+            block(connection, R.number.in_(blocked))
+        found += [row for row in rows if row.number not in blocked]
     return found
+
+
+def forbidden_key(key: str, tenant: str) -> str:
+    """Returns the key of a number in the do-not-call list of a tenant, "" for that of all."""
+    return f"{tenant}/{key}" if tenant else key
 
 
 def block(connection: sa.Connection, which: sa.ColumnElement[bool]) -> None:

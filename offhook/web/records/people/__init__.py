@@ -1,1 +1,1 @@
-"""What people of a team have of calls: their messages, and what their desks show."""
+"""What people of a team have of calls: their messages, their phones, and what their desks show."""

@@ -158,7 +158,7 @@ class AutoEngine(Generic[E]):
                 async with answer:
                     told = await read_up_to(answer, MAX_STATE_BYTES)
                     return look_of(answer.status, json.loads(told))
-        except (*LOST, ValueError, TypeError):
+        except (*LOST, ValueError, TypeError, RecursionError):
             return SILENT
 
     async def _try_engine(self, look: Look) -> Look:

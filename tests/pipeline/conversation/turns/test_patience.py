@@ -52,6 +52,20 @@ STREET, HELP = "What is your address, please?", "How may I help?"
         (HELP, "if you have a minute for me", Doubt.BREAKS_OFF),
         (HELP, "yes, when I try to log in", Doubt.BREAKS_OFF),
         (HELP, "I was in the shop and then", Doubt.BREAKS_OFF),
+        (HELP, "could you call at half past", Doubt.BREAKS_OFF),
+        ("How many?", "six, wait, no", Doubt.BREAKS_OFF),
+        (NUMBER, "hang on, let me pull up the message", Doubt.SEARCHING),
+        (NUMBER, "let me scroll down. okay", Doubt.SEARCHING),
+        (NUMBER, "give me one sec", Doubt.SEARCHING),
+        (NUMBER, "let me see, it's five two", Doubt.DICTATING),
+        (NUMBER, "papa lima", Doubt.DICTATING),
+        (NUMBER, "sixty-four", Doubt.DICTATING),
+        ("Do you have your order number?", "it's the one one", Doubt.DICTATING),
+        ("I'll need your account number.", "five two", Doubt.DICTATING),
+        ("What's the six-digit code?", "five two one", Doubt.DICTATING),
+        ("And your surname?", "that's P as in papa", Doubt.DICTATING),
+        ("When were you born?", "June", Doubt.LISTING),
+        ("When were you born?", "on June second", Doubt.LISTING),
     ],
 )
 def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
@@ -69,6 +83,8 @@ def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
         (PHONE, "(415) 555-0172"),
         (PHONE, "+1 415-555-0172"),
         (HELP, "my number is five five five oh one two three four five six"),
+        ("What's the six-digit code?", "five two one oh oh four"),
+        ("Is there another number?", "sure, five five five oh one two three four five six"),
     ],
 )
 def test_a_number_or_an_address_that_is_complete(asked: str, text: str) -> None:
@@ -85,6 +101,7 @@ def test_a_number_or_an_address_that_is_complete(asked: str, text: str) -> None:
         (HELP, "well, I lost my card"),
         (HELP, "I, um, lost my card"),
         ("How much was it?", "I think it was two hundred"),
+        ("Anything else?", "yes, one more thing"),
     ],
 )
 def test_a_turn_of_which_more_is_likely(asked: str, text: str) -> None:
@@ -116,6 +133,8 @@ def test_a_turn_of_which_more_is_likely(asked: str, text: str) -> None:
         (HELP, "what is it called"),
         (HELP, "so who am I speaking to"),
         (HELP, "do you know where it is"),
+        ("Is your number still the same?", "yes"),
+        (HELP, "one more thing?"),
     ],
 )
 def test_a_turn_that_is_over(asked: str, text: str) -> None:
@@ -140,6 +159,11 @@ def test_a_turn_that_is_over(asked: str, text: str) -> None:
         (HELP, "turn it on"),
         ("Shall I?", "yes, if that's all right"),
         ("When is it?", "on the second of May"),
+        ("When were you born?", "on June second, nineteen eighty one"),
+        ("When were you born?", "oh six, oh two, eighty one"),
+        ("And your surname?", "Okafor"),
+        (HELP, "I'm looking for a plumber"),
+        (HELP, "yes, speaking, what is it about"),
     ],
 )
 def test_a_turn_that_may_be_over(asked: str, text: str) -> None:
@@ -167,6 +191,13 @@ def test_a_turn_that_may_be_over(asked: str, text: str) -> None:
         ("es", "¿Cuál es su correo?", "ana arroba correo", "ana arroba correo punto es"),
         ("fr", "De quoi s'agit-il ?", "je voudrais", "je voudrais un rendez-vous"),
         ("fr", "Votre téléphone ?", "zéro six douze", "je n'ai pas de téléphone"),
+        ("fr", "Votre numéro ?", "zéro six quarante-deux", "ma radio ne marche plus"),
+        ("de", "Ihre Kartennummer?", "zweiundvierzig", "die habe ich leider nicht"),
+        ("de", "Haben Sie die Nummer?", "Sekunde, ich muss kurz aufstehen und sie holen", "ja"),
+        ("es", "¿Su número?", "un segundito, que lo busco", "no lo tengo"),
+        ("es", "¿Cuándo nació?", "el dos de mayo", "el dos de mayo de mil novecientos ochenta"),
+        ("fr", "Votre date de naissance ?", "le deux mai", "le deux mai quatre-vingt-deux"),
+        ("de", "Wann sind Sie geboren?", "am zweiten Mai", "am zweiten fünften achtundachtzig"),
     ],
 )
 def test_in_other_languages(language: str, asked: str, goes_on: str, over: str) -> None:
@@ -200,10 +231,10 @@ def test_a_language_without_lists_is_left_to_the_model() -> None:
 
 def test_all_words_are_as_they_are_compared() -> None:
     for words in LANGUAGES.values():
-        sets = (words.dangling, words.auxiliary, words.fillers, words.digits, words.tens)
+        sets = (words.dangling, words.auxiliary, words.fillers, words.digits)
         for word in (word for listed in sets for word in listed):
             assert words_of(word) == [word]
-        for phrase in (*words.holding, *words.correcting, *words.opening, *words.complete):
+        for phrase in (*words.announcing, *words.correcting, *words.opening, *words.complete):
             assert words_of(phrase) == phrase.split()
 
 

@@ -89,6 +89,18 @@ async def test_a_url_lists_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.addresses == []
 
 
+async def test_a_state_that_is_nested_without_end_is_none() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="[" * 8000)
+
+    app = web.Application()
+    app.router.add_get("/readyz", answer)
+    async with TestServer(app) as server:
+        client = WorkerClient("asr", str(server.make_url("")), "")
+        assert await client.readiness() == (False, {})
+        await client.close()
+
+
 async def test_a_state_that_arrives_in_pieces_is_read_whole() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

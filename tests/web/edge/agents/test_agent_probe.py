@@ -91,6 +91,7 @@ FAULTS: dict[str, tuple[Answer, str]] = {
         refuses(404, "The model `gpt-9` does not exist"),
         r"not found \(404\): The model `gpt-9` does not exist: mend \[agents.sales\] model, or",
     ),
+    "nested": (says("data: " + "[" * 60_000, kind="text/event-stream"), "not as a chat API does"),
     "html": (says("<html>Welcome</html>", kind="text/html"), "the response is not valid JSON"),
     "html and 404": (says("<html>Nothing</html>", 404, "text/html"), r"not found \(404\): .*/v1"),
     "no key": (

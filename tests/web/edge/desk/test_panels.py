@@ -140,7 +140,7 @@ async def test_a_call_from_its_offer_to_the_note_and_ready_again(tmp_path: Path)
         await ann.talks_with(bob)
         shown = await until_calls(stream, state="answered")
         while "briefing" in shown:
-            shown = await until_calls(stream, state="answered")
+            shown = await until_calls(stream, state="answered", may_add=True)
         assert (await until_queue(queues, state="speaking"))["waiting"] == 0
         await screen.post(f"{place}/decision", 409, decision="decline")
         await screen.post(f"{place}/notes", 201, text=" wants a red one ")
@@ -205,6 +205,7 @@ async def test_another_desk_sees_and_does_nothing(tmp_path: Path) -> None:
         await others.post("/desk/queues/support", 404, paused=True)
         own = await until_calls(theirs, state="answered")
         assert (own["call_id"], own["number"]) == (call.leg.call_id, "500")
+        assert not own["may_add"]
         for path in ("/calls", "/queues", f"/calls/{call.leg.call_id}/record", "/calls/events"):
             await screen.get(path, 401)
         await screen.post(f"{place}/decision", decision="decline")

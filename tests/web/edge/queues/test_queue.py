@@ -328,3 +328,9 @@ def test_sixty_callers_and_five_people(seed: int) -> None:
             ratios.append(abs(wait - waited) / waited)
     assert len(ratios) > 20
     assert sum(ratios) / len(ratios) < 0.2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"tickets": 7}', "[" * 8000])
+def test_what_is_no_state_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no state|Expecting"):
+        queue().load(text)

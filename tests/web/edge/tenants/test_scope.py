@@ -45,6 +45,10 @@ OWN: dict[tuple[str, str], Any] = {
     ("GET", "/campaigns/{campaign}/report.csv"): None,
     ("GET", "/voicemails"): None,
     ("DELETE", "/voicemails/{call}"): None,
+    ("GET", "/do-not-call"): None,
+    ("POST", "/do-not-call"): {"numbers": ["+49173"]},
+    ("POST", "/do-not-call/{number}"): {},
+    ("DELETE", "/do-not-call/{number}"): None,
     ("GET", "/trunks"): None,
     ("GET", "/extensions"): None,
     ("GET", "/agents"): None,
@@ -55,8 +59,6 @@ OWN: dict[tuple[str, str], Any] = {
 }
 """Routes that tenants' keys reach too, each with a body."""
 ALONE = {
-    *(("GET", "/do-not-call"), ("POST", "/do-not-call")),
-    *(("POST", "/do-not-call/{number}"), ("DELETE", "/do-not-call/{number}")),
     *(("GET", "/engines"), ("POST", "/engines"), ("GET", "/sip/trace")),
     *(("GET", "/builder"), ("POST", "/builder/toml")),
 }
@@ -154,7 +156,7 @@ async def test_what_is_anothers_looks_as_what_is_unknown(
     unknown = Ids("0123456789ab", f"{tenant}.autumn", "nothing")
     before = server.store.show(other.call)
     for (method, path), body in OWN.items():
-        if "{" not in path and "{call}" not in str(body):
+        if not any(f"{{{name}}}" in f"{path} {body}" for name in Ids._fields):
             continue
         asked = [
             await server.ask(tenant, method, filled(path, ids), filled(body, ids))
@@ -216,6 +218,32 @@ async def test_lists_have_what_is_the_tenants(server: SharedServer) -> None:
         assert its == await listed("acme", path), path
         status, _ = await server.ask("beta", "GET", f"{path.partition('?')[0]}?tenant=acme")
         assert status == 403
+
+
+async def test_each_tenant_has_a_do_not_call_list(server: SharedServer) -> None:
+    async def states(tenant: str) -> dict[str, int]:
+        _, body = await server.ask(tenant, "GET", f"/campaigns/{tenant}.quiet")
+        return {state: number for state, number in body["states"].items() if number}
+
+    for tenant, agent in (("acme", "shop"), ("beta", "night")):
+        asked = {"id": "quiet", "agent": agent, "trunk": f"{tenant}-line", "paused": True}
+        asked |= {"recipients": [{"number": "+49174"}, {"number": "+49175"}]}
+        assert (await server.ask(tenant, "POST", "/campaigns", asked))[0] == 201
+    added = await server.ask("acme", "POST", "/do-not-call", {"numbers": ["0049 174"]})
+    assert added == (200, {"added": 1, "known": 0})
+    assert (await states("acme"), await states("beta")) == (
+        {"waiting": 1, "blocked": 1},
+        {"waiting": 2},
+    )
+    for key, total in (("acme", 1), ("beta", 0), ("operator", 1)):
+        assert (await server.ask(key, "GET", "/do-not-call"))[1]["total"] == total
+    assert (await server.ask("beta", "DELETE", "/do-not-call/+49174"))[0] == 404
+    assert (await server.ask("beta", "GET", "/do-not-call?tenant=acme"))[0] == 403
+    # What the operator adds is for all.
+    await server.ask("operator", "POST", "/do-not-call", {"numbers": ["+49174", "+49175"]})
+    assert (await states("acme"), await states("beta")) == ({"blocked": 2}, {"blocked": 2})
+    assert (await server.ask("acme", "DELETE", "/do-not-call/+49174"))[0] == 200
+    assert (await server.ask("acme", "DELETE", "/do-not-call/+49174"))[0] == 404
 
 
 async def test_a_screen_shows_the_calls_of_the_tenant(server: SharedServer) -> None:

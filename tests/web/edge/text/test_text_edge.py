@@ -63,6 +63,21 @@ async def test_an_agent_greets_calls_its_tool_and_answers(edge: TextEdge) -> Non
     assert not edge.calls
 
 
+async def test_arguments_that_are_nested_without_end_are_shown_as_they_came(
+    edge: TextEdge,
+) -> None:
+    async with model([says("Hello.")]) as endpoint:
+        agent = Agent(kind="openai", base_url=endpoint.url, model="m")
+        edge.config = edge.config.model_copy(update={"agents": {"deep": agent}})
+        async with conversation(edge, "deep", CallInfo(edge="text"), lambda text: None) as talk:
+            await talk.say("Hello")
+            about = {"name": "f", "arguments": "[" * 60_000}
+            message: Any = {"role": "assistant", "tool_calls": [{"id": "1", "function": about}]}
+            talk.call.context.add_message(message)
+            [tool] = (await talk.listen()).tools
+            assert tool.arguments == about["arguments"]
+
+
 async def test_what_fails_is_told_with_what_the_caller_hears(edge: TextEdge) -> None:
     async with model([says("Hello.")]) as endpoint:
         agent = Agent(kind="openai", base_url=endpoint.url, model="m")

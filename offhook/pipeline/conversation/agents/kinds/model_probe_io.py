@@ -66,7 +66,7 @@ def _check_answer(data: bytes) -> None:
         lines = (line[5:] for line in first.splitlines() if line.startswith(b"data:"))
         answers: list[Any] = []
         for line in lines:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 answers.append(json.loads(line))
         answer = next((a for a in answers if isinstance(a, dict)), {})
     else:

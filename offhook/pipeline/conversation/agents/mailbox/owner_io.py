@@ -12,6 +12,7 @@ from loguru import logger
 from pipecat.frames.frames import Frame, LLMContextFrame
 from pipecat.processors.frame_processor import FrameDirection
 
+from offhook.media.tasks_io import first_of
 from offhook.pipeline.conversation.agents.agents_io import SilentAgent
 from offhook.pipeline.conversation.agents.mailbox.mailbox import (
     KEYS,
@@ -119,17 +120,8 @@ class Owner(SilentAgent):
         return Event.SILENT
 
     async def _unless_key(self, sound: Coroutine[Any, Any, None]) -> Event:
-        heard = self.create_task(sound, "heard")
-        pressed = asyncio.ensure_future(self._keys.get())
-        try:
-            await asyncio.wait((heard, pressed), return_when=asyncio.FIRST_COMPLETED)
-            if not pressed.done():
-                heard.result()
-                return Event.HEARD
-            return pressed.result()
-        finally:
-            pressed.cancel()
-            await self.cancel_task(heard)
+        _, pressed = await first_of(sound, self._keys.get())
+        return pressed or Event.HEARD
 
     async def _say(self, text: str) -> None:
         words, self._before = f"{self._before} {text}".strip(), ""

@@ -70,7 +70,8 @@ def _do_not_call(a: Namespace, terminal: Terminal, ask: Any) -> int:
     else:
         found = ask("GET", "/do-not-call")
         lines = [
-            f"{one['number']:<20} {one['added'][:10]}  {one['reason']}" for one in found["numbers"]
+            f"{one['number']:<20} {one['added'][:10]}  {one['reason']} {one['tenant']}".rstrip()
+            for one in found["numbers"]
         ]
         lines.append(f"numbers that are not called: {found['total']}")
     terminal.show(json.dumps(found, ensure_ascii=False) if a.json else "\n".join(lines))

@@ -13,7 +13,7 @@ const AGAIN_MS = 1000;
 export class Beside {
   wasUp = false;
   #path;
-  #answer;
+  #phone;
   #state = make("span", { className: "badge" });
   #name = make("h2", { dir: "auto" });
   #about = make("div");
@@ -28,9 +28,9 @@ export class Beside {
   #close;
   #shown = {};
 
-  constructor(id, { answer, close }) {
+  constructor(id, { phone, close }) {
     this.#path = `calls/${encodeURIComponent(id)}`;
-    this.#answer = answer;
+    this.#phone = phone;
     this.#close = make("button", { type: "button", hidden: true, onclick: close }, "Done");
     this.#note.id = `note-${id}`;
     const form = make("form", { className: "note" },
@@ -56,7 +56,7 @@ export class Beside {
     this.#state.dataset.state = rings ? "waiting" : "up";
     this.#state.textContent = rings ? "Rings" : "Connected";
     if (call.briefing && !rings) this.#state.textContent = "Is asked";
-    this.#add.hidden = rings || Boolean(call.briefing);
+    this.#add.hidden = !call.may_add;
     const others = call.others.length > 1 ? `In this call: ${call.others.join(", ")}` : "";
     if (this.#shown.others !== others) this.#together.textContent = this.#shown.others = others;
     const about = JSON.stringify([call.state, call.briefing, call.accepted, call.target]);
@@ -90,9 +90,11 @@ export class Beside {
     if (!briefing) return [];
     const decide = async (decision) => {
       try {
+        if (decision === "decline") this.#phone.explain("Passed on.");
         await change(`${this.#path}/decision`, { decision });
-        if (decision === "accept") await this.#answer();
+        if (decision === "accept") await this.#phone.answer();
       } catch (error) {
+        this.#phone.explain("");
         say(error.message);
         this.#saved.textContent = error.message;
       }

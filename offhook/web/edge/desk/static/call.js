@@ -114,6 +114,11 @@ export class Call {
     this.#over("", "hangUp");
   }
 
+  /** Says why the call will have ended, which the server's messages do not say. */
+  explain(why) {
+    if (this.state !== "over") this.why = why;
+  }
+
   async hold(on) {
     if (this.state !== "up" || this.held === on) return;
     this.#media.hold(on);

@@ -165,10 +165,7 @@ function contextOf(agent, root) {
   return {
     root, number: agent.number, phone: events,
     answer: (id) => of(id)?.answer(),
-    decline: (id) => of(id)?.hangUp(),
-    hangUp: (id) => of(id)?.hangUp(),
-    transfer: (id, target) => of(id)?.refer(target),
-    call: (target) => agent.dial(target),
+    explain: (id, why) => of(id)?.explain(why),
   };
 }
 

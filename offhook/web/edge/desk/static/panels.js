@@ -13,7 +13,7 @@ const STATES = {
 /**
  * Called once somebody has signed in. `context` has `root`, the element to be filled; `number`, the extension; `phone`, an
  * EventTarget with the events "ringing", "answered", "held" and "ended", whose detail is {id, caller, name, headers, …};
- * and the methods answer(id), decline(id), hangUp(id) and transfer(id, target). Returns what ends it, when they sign out.
+ * and the methods answer(id) and explain(id, why), which says why the call will have ended. Returns what ends it, when they sign out.
  */
 export function start(context) {
   const fault = make("p", { className: "fault", role: "status" });
@@ -43,7 +43,10 @@ export function start(context) {
       let panel = shown.get(call.call_id);
       if (!panel) {
         panel = new Beside(call.call_id, {
-          answer: () => context.answer(phones.get(call.call_id)),
+          phone: {
+            answer: () => context.answer(phones.get(call.call_id)),
+            explain: (why) => context.explain(phones.get(call.call_id), why),
+          },
           close: () => { panel.element.remove(); shown.delete(call.call_id); },
         });
         shown.set(call.call_id, panel);

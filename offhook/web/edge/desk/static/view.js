@@ -105,6 +105,7 @@ export class View {
   }
 
   async #dial(number) {
+    if (number === this.#agent.number) return this.#tell("That is your own number: dial another one.");
     this.#tell("");
     const talking = this.#talking();
     if (talking) await talking.hold(true);
