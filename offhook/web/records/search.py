@@ -106,16 +106,16 @@ class Search:
             found = found.where(call_agents.c.agent == self.agent)
         elif self.agent:
             has = sa.and_(call_agents.c.agent == self.agent, call_agents.c.call == calls.c.id)
-            found = found.where(
-                sa.exists().where(has, call_agents.c.started == calls.c.started).correlate(calls)
-            )
+            found = found.where(sa.exists(call_agents.c.call).where(has).correlate(calls))
         if self.criterion:
             of_call = sa.and_(analysis_criteria.c.call == calls.c.id, *self._verdict())
             if self.analysis and not by_words and not self.agent:  # in the order of its index
                 order = analysis_criteria.c.started
                 found = found.join(analysis_criteria, of_call)
             else:
-                found = found.where(sa.exists().where(of_call).correlate(calls))
+                found = found.where(
+                    sa.exists(analysis_criteria.c.call).where(of_call).correlate(calls)
+                )
         found = found.where(*self._conditions(calls.c.started if by_words else order))
         if self.cursor:
             before, call = read_cursor(self.cursor)

@@ -287,6 +287,9 @@ class CallStore:
             "tenant": record.tenant,
         }
         self._upsert(connection, row, *(() if record.agent else ("agent",)))
+        # It began before it reached them.
+        of_call = call_agents.update().where(call_agents.c.call == record.call_id)
+        connection.execute(of_call.values(started=row["started"]))
         self._update(connection, record.call_id, {}, {"record": _beyond_columns(record)})
 
     def _update(

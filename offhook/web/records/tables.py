@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 METADATA = sa.MetaData()
 
-VERSION = 5
+VERSION = 6
 """Of the tables below. A store of an older one is brought up to date by `MIGRATIONS`, and one of a
 newer one is refused."""
 
@@ -81,8 +81,9 @@ call_agents = sa.Table(
     sa.Column("agent", sa.Text, primary_key=True),
     sa.Column("started", sa.Double, primary_key=True),
     sa.Column("call", sa.Text, primary_key=True),
+    sa.Index("call_agents_call", "call", "agent"),
 )
-"""Every agent that a call has had."""
+"""Every agent that a call has had, and when the call began."""
 
 events = sa.Table(
     "call_events",
@@ -185,7 +186,7 @@ analysis_criteria = sa.Table(
     sa.Column("verdict", sa.Text, primary_key=True),
     sa.Column("started", sa.Double, primary_key=True),
     sa.Column("call", sa.Text, primary_key=True),
-    sa.Index("analysis_criteria_call", "call"),
+    sa.Index("analysis_criteria_of_call", "call", "criterion", "verdict"),
 )
 """The verdict on each criterion of a call that was analysed, and when the call began."""
 
@@ -284,6 +285,12 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE INDEX IF NOT EXISTS campaigns_tenant ON campaigns (tenant, created)",
     ),
     5: ("ALTER TABLE do_not_call ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",),
+    6: (
+        "CREATE INDEX IF NOT EXISTS call_agents_call ON call_agents (call, agent)",
+        "DROP INDEX IF EXISTS analysis_criteria_call",
+        "CREATE INDEX IF NOT EXISTS analysis_criteria_of_call "
+        "ON analysis_criteria (call, criterion, verdict)",
+    ),
 }
 """Statements that bring a store from the version before up to each one; tables that are new are
 made anyway."""

@@ -120,7 +120,7 @@ def test_an_old_store_has_the_indexes_of_a_new_one(url: str, tmp_path: Path) -> 
     store.prepare()
     fresh = CallStore(f"sqlite:///{tmp_path}/fresh.db")
     fresh.prepare()
-    for table in ("calls", "analyses", "analysis_criteria", "campaigns"):
+    for table in ("calls", "call_agents", "analyses", "analysis_criteria", "campaigns"):
         found = [
             {index["name"] for index in sa.inspect(one._engine).get_indexes(table)}
             for one in (store, fresh)

@@ -57,6 +57,23 @@ def test_what_was_said_and_done_is_there(store: CallStore) -> None:
     assert store.timeline("another") == []
 
 
+@pytest.mark.parametrize("recorded_at", [0, 4, 5])
+def test_a_phone_call_is_found_by_words_of_an_agent_and_page_by_page(
+    store: CallStore, recorded_at: int
+) -> None:
+    for number in range(3):
+        entries = call_of(f"c{number}", "my card is lost", at=NOON)
+        record = replace(RECORD, call_id=f"c{number}")  # which began before it was answered
+        entries.insert(recorded_at, Recorded(record, "the caller hung up"))
+        store.write(entries, HERE, NOON)
+    assert ids(store, text="card", agent="front") == ["c2", "c1", "c0"]
+    found, cursor = store.find(Search(agent="front", limit=1))
+    while cursor:
+        more, cursor = store.find(Search(agent="front", limit=1, cursor=cursor))
+        found += more
+    assert [call["call_id"] for call in found] == ["c2", "c1", "c0"]
+
+
 def test_a_call_in_progress_is_there_with_what_was_said(store: CallStore) -> None:
     store.write([begun("call"), said("call", 0, "caller", "hello")], HERE, NOON)
     assert ids(store, state="live") == ["call"]
