@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from offhook.media.pcm import Pcm
 
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
@@ -114,6 +116,17 @@ class SynthesizerStream(Protocol):
         """Stops speaking at once."""
 
     def __aiter__(self) -> AsyncIterator[Speech]: ...
+
+
+async def sound_of(stream: SynthesizerStream, text: str) -> Pcm:
+    """Returns all of a text as samples at 24 kHz. Raises TextTooLong, EngineError."""
+    try:
+        stream.write(text)
+        stream.end()
+        pieces = [speech.pcm async for speech in stream]
+    finally:
+        stream.cancel()
+    return np.concatenate((np.zeros(0, np.int16), *pieces))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from offhook.web.campaigns.outcomes import Outcome, Retried
-from offhook.web.campaigns.week import Holiday, Span, check_zone
+from offhook.web.campaigns.week import Holiday, Holidays, Span, Spans, Zone
 from offhook.web.campaigns.windows import Windows
 
 MAX_NAME = 200
@@ -53,12 +53,12 @@ class CampaignPlan(BaseModel):
 
     name: str = Field("", max_length=MAX_NAME)
     """As lists show it."""
-    windows: tuple[str, ...] = Field((), max_length=50)
+    windows: Spans = Field((), max_length=50)
     """Times of the week, such as "Mon-Fri 09:00-18:00", on the clock of each recipient; without
     any, they are called at all times."""
-    holidays: tuple[str, ...] = Field((), max_length=400)
+    holidays: Holidays = Field((), max_length=400)
     """Days without calls: "12-25", "2026-12-31" or "2026-12-24..2027-01-01"."""
-    time_zone: str = ""
+    time_zone: Zone = ""
     """Time zone of the recipients who name none, such as Europe/Berlin."""
     at_once: Annotated[int, Field(ge=1, le=MAX_AT_ONCE)] = 5
     """Maximum calls in progress, at all servers together."""
@@ -73,25 +73,6 @@ class CampaignPlan(BaseModel):
         if not name.isprintable():
             raise ValueError("has characters that cannot be printed")
         return name
-
-    @field_validator("windows")
-    @classmethod
-    def _are_spans(cls, windows: tuple[str, ...]) -> tuple[str, ...]:
-        for text in windows:
-            Span.read(text)
-        return windows
-
-    @field_validator("holidays")
-    @classmethod
-    def _are_dates(cls, holidays: tuple[str, ...]) -> tuple[str, ...]:
-        for text in holidays:
-            Holiday.read(text)
-        return holidays
-
-    @field_validator("time_zone")
-    @classmethod
-    def _is_a_zone(cls, name: str) -> str:
-        return check_zone(name) if name else ""
 
     @model_validator(mode="after")
     def _have_a_zone(self) -> "CampaignPlan":

@@ -1,10 +1,13 @@
 """Times of the week and days of the year as people write them: "Mon-Fri 09:00-18:00", "12-25"."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAILY = "daily"
@@ -119,3 +122,18 @@ def check_zone(name: str) -> str:
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(f"{name!r} is no time zone; one is Europe/Berlin") from error
     return name
+
+
+def _each(read: Callable[[str], object]) -> AfterValidator:
+    def validate(texts: tuple[str, ...]) -> tuple[str, ...]:
+        for text in texts:
+            read(text)
+        return texts
+
+    return AfterValidator(validate)
+
+
+Spans = Annotated[tuple[str, ...], _each(Span.read)]
+Holidays = Annotated[tuple[str, ...], _each(Holiday.read)]
+Zone = Annotated[str, AfterValidator(lambda name: name and check_zone(name))]
+"""The name of a time zone, or empty."""

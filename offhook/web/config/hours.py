@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from offhook.web.campaigns.week import DAY_MINUTES, Holiday, Span, check_zone
+from offhook.web.campaigns.week import DAY_MINUTES, Holiday, Holidays, Span, Spans, Zone
 from offhook.web.config.section import Section
 
 LOOKED_AHEAD_DAYS = 14
@@ -21,35 +21,16 @@ class Hours(Section):
     agents: tuple[str, ...] = ()
     """Names of the agents whose hours these are; "agent" is that of [agent]. Without any they are
     only for the routes that name them."""
-    open: tuple[str, ...] = Field(min_length=1, max_length=50)
+    open: Spans = Field(min_length=1, max_length=50)
     """Times of the week, such as "Mon-Fri 09:00-18:00", "Sat, Sun 10:00-14:00" or
     "daily 18:00-02:00", which ends on the next day."""
     otherwise: str = ""
     """Name of the agent that answers at other times in the place of `agents`."""
-    holidays: tuple[str, ...] = Field((), max_length=400)
+    holidays: Holidays = Field((), max_length=400)
     """Days without hours: "12-25" in every year, "2026-12-31", or
     "2026-12-24..2027-01-01" for all between."""
-    time_zone: str = ""
+    time_zone: Zone = ""
     """Time zone of the hours, such as Europe/Berlin; empty: that of this machine."""
-
-    @field_validator("open")
-    @classmethod
-    def _are_spans(cls, spans: tuple[str, ...]) -> tuple[str, ...]:
-        for text in spans:
-            Span.read(text)
-        return spans
-
-    @field_validator("holidays")
-    @classmethod
-    def _are_dates(cls, dates: tuple[str, ...]) -> tuple[str, ...]:
-        for text in dates:
-            Holiday.read(text)
-        return dates
-
-    @field_validator("time_zone")
-    @classmethod
-    def _is_a_zone(cls, name: str) -> str:
-        return check_zone(name) if name else ""
 
     @cached_property
     def _spans(self) -> tuple[Span, ...]:

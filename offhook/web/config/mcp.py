@@ -1,12 +1,12 @@
 """MCP servers whose tools agents have, as the configuration describes them."""
 
 import re
-from typing import Self
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from offhook.web.config.section import Section
+from offhook.web.config.section import Section, headers_besides
 from offhook.web.config.tools import ToolOptions
 
 MAX_NAME_CHARS = 64
@@ -20,8 +20,6 @@ OWN_HEADERS = frozenset(
 )
 """Headers of requests to MCP servers that nobody can set: they choose what is reached at a server's
 address, or how."""
-_HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -37,7 +35,9 @@ class McpServer(Section):
     url: str = Field("", examples=["https://mcp.shop.example/mcp"])
     """Address of a server that speaks streamable HTTP; one that ends in `/sse` the older
     transport."""
-    headers: dict[str, str] = Field({}, repr=False, max_length=32)
+    headers: Annotated[dict[str, str], headers_besides(OWN_HEADERS)] = Field(
+        {}, repr=False, max_length=32
+    )
     """Headers of requests to it, such as Authorization; never logged."""
     command: tuple[str, ...] = Field((), max_length=100, examples=[["python", "server.py"]])
     """Program, with its arguments, that is started and spoken to by its standard input and output;
@@ -58,16 +58,6 @@ class McpServer(Section):
         if parts.username is not None:
             raise ValueError("a password stands in headers, as Authorization")
         return url
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name) or name.lower() in OWN_HEADERS:
-                raise ValueError(f"{name!r} is no header that can be set")
-            if not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
-        return headers
 
     @field_validator("command")
     @classmethod

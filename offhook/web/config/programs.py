@@ -1,7 +1,6 @@
 """`[speech]` and `[realtime]`: what programs may ask of the server."""
 
-import re
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
     Field,
@@ -9,7 +8,7 @@ from pydantic import (
     model_validator,
 )
 
-from offhook.web.config.section import Secret, Section
+from offhook.web.config.section import Secret, Section, each
 from offhook.web.http.access import is_loopback
 from offhook.web.http.networks import private_network
 
@@ -17,29 +16,18 @@ from offhook.web.http.networks import private_network
 class Realtime(Section):
     """Realtime sessions of programs and pages."""
 
-    frozen: frozenset[str] = frozenset()
+    frozen: Annotated[
+        frozenset[str],
+        each(r"[a-z_]+(\.[a-z_]+)*", "not a field, as instructions or audio.output.voice"),
+    ] = frozenset()
     """Fields of the session object that holders of a client secret cannot change, dotted, and all
     below them: ["instructions", "tools", "audio.output"]."""
-    mcp_servers: frozenset[str] = frozenset()
+    mcp_servers: Annotated[
+        frozenset[str], each(r"https?://[^/?#@*\s]+", "not an origin, as https://mcp.example")
+    ] = frozenset()
     """Origins of the MCP servers that this server connects to when a session's tools ask for it,
     e.g. https://mcp.example. Empty by default, because the addresses come from clients. Needs the
     extra `mcp`."""
-
-    @field_validator("mcp_servers")
-    @classmethod
-    def _are_origins(cls, servers: frozenset[str]) -> frozenset[str]:
-        for origin in servers:
-            if not re.fullmatch(r"https?://[^/?#@*\s]+", origin):
-                raise ValueError(f"{origin!r} is not an origin, as https://mcp.example")
-        return servers
-
-    @field_validator("frozen")
-    @classmethod
-    def _are_fields(cls, frozen: frozenset[str]) -> frozenset[str]:
-        for name in frozen:
-            if not re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", name):
-                raise ValueError(f"{name!r} is not a field, as instructions or audio.output.voice")
-        return frozen
 
 
 class SpeechKey(Section):

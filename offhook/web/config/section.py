@@ -1,9 +1,19 @@
 """What all sections of the configuration have in common."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+import re
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+T = TypeVar("T", bound=Collection[str])
 
 Secret = Annotated[str, Field(repr=False)]
 """A string that is never logged."""
@@ -21,3 +31,29 @@ def or_plugin(is_known: Callable[[str], bool]) -> WrapValidator:
         return str(name) if known else str(ours(name))
 
     return WrapValidator(validate)
+
+
+def each(form: str, what: str) -> AfterValidator:
+    """Validates texts that match a regular expression; `what` says of another one what it is."""
+
+    def validate(texts: T) -> T:
+        for text in texts:
+            if not re.fullmatch(form, text):
+                raise ValueError(f"{text!r} is {what}")
+        return texts
+
+    return AfterValidator(validate)
+
+
+def headers_besides(own: Collection[str]) -> AfterValidator:
+    """Validates headers of requests, which have others of their own, named in lower case."""
+
+    def validate(headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or name.lower() in own:
+                raise ValueError(f"{name!r} is no header that can be set")
+            if not re.fullmatch(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?", value):
+                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
+        return headers
+
+    return AfterValidator(validate)

@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from offhook.media.line_recording import Wanted
-from offhook.web.config.section import Secret, Section
+from offhook.web.config.section import Secret, Section, each
 from offhook.web.http.access import is_loopback
 from offhook.web.http.overload import LATE_MS
 from offhook.web.http.shares import Shares
@@ -64,7 +64,10 @@ class Server(Section):
     names: frozenset[str] = frozenset()
     """Host names of the server besides its addresses and localhost. Without an api_key, requests
     for other names are refused, which prevents DNS rebinding."""
-    origins: frozenset[str] = frozenset()
+    origins: Annotated[
+        frozenset[str],
+        each(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+", "not an origin, as https://app.example"),
+    ] = frozenset()
     """Origins of other sites whose pages may call, e.g. https://app.example."""
     metrics: Literal["open", "key"] = "open"
     """Who may read /metrics, which has counts and times: anyone, or only holders of a key (with
@@ -106,14 +109,6 @@ class Server(Section):
             if not re.fullmatch(r"[\w.-]+", name):
                 raise ValueError(f"{name!r} is not a host's name, as voice.example.org")
         return frozenset(name.lower() for name in names)
-
-    @field_validator("origins")
-    @classmethod
-    def _are_origins(cls, origins: frozenset[str]) -> frozenset[str]:
-        for origin in origins:
-            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+", origin):
-                raise ValueError(f"{origin!r} is not an origin, as https://app.example")
-        return origins
 
     @model_validator(mode="after")
     def _roles_have_keys_of_their_own(self) -> "Server":

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from offhook.pipeline.speech.entry_points import path_of
-from offhook.web.config.section import Secret, Section
+from offhook.web.config.section import Secret, Section, headers_besides
 from offhook.web.http.webhook_signature import signing_key
 
 IN_PATH = re.compile(r"(?<!\{)\{([A-Za-z_][\w-]*)\}(?!\})")
@@ -22,7 +22,6 @@ GROUP = "offhook.tools"
 """Entry points of the functions that other packages offer as tools."""
 _OWN_HEADERS = ("host", "content-length", "content-type", "connection", "transfer-encoding")
 _TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
 class ToolOptions(Section):
@@ -124,7 +123,9 @@ class HttpTool(NamedTool):
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
     """With GET, arguments that are not in the path go into the query; with others into a JSON
     object, the body."""
-    headers: dict[str, str] = Field({}, repr=False, max_length=32)
+    headers: Annotated[dict[str, str], headers_besides(_OWN_HEADERS)] = Field(
+        {}, repr=False, max_length=32
+    )
     """Headers of the request, such as Authorization; never logged."""
     secret: Secret = ""
     """Signs the request by Standard Webhooks: `whsec_` and base64, or any text of 16 characters or
@@ -132,12 +133,8 @@ class HttpTool(NamedTool):
 
     @field_validator("headers")
     @classmethod
-    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+    def _are_fixed(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, value in headers.items():
-            if not re.fullmatch(r"[A-Za-z0-9-]+", name) or name.lower() in _OWN_HEADERS:
-                raise ValueError(f"{name!r} is no header that can be set")
-            if not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
             if "{{" in value:
                 raise ValueError(f"the value of {name} cannot depend on the call")
         return headers

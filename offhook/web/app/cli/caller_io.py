@@ -9,6 +9,7 @@ import asyncio
 import json
 import wave
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.downmix import MonoConverter
 from offhook.media.leg import LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.media.tasks_io import first_of
 from offhook.media.untrusted_json import read_json
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions, sound_of
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.trunks.trunks import CODECS
@@ -101,13 +103,10 @@ def trimmed(pcm: Pcm, threshold: int = 300) -> Pcm:
 
 async def spoken(synthesizer: Synthesizer, text: str, options: VoiceOptions = DEFAULT_VOICE) -> Pcm:
     """Synthesizes a text to 24 kHz samples."""
-    stream = synthesizer.open(options)
-    stream.write(text)
-    stream.end()
-    pieces = [speech.pcm async for speech in stream]
-    if not pieces:
+    sound = await sound_of(synthesizer.open(options), text)
+    if not len(sound):
         raise CallError(f"there is nothing to say in {text!r}")
-    return np.concatenate(pieces)
+    return sound
 
 
 def _sip_line(url: str, clock: PacketClock, codecs: tuple[str, ...]) -> SipCaller:
@@ -263,13 +262,9 @@ class ScriptedCall(LegListener):
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
         """Waits for the event; returns whether it came in time and before the call ended."""
-        waits: set[asyncio.Task[object]] = {
-            asyncio.create_task(event.wait()),
-            asyncio.create_task(self.leg.until_closed()),
-        }
-        _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await first_of(event.wait(), self.leg.until_closed())
         return event.is_set()
 
     def _end_reply(self) -> str:

@@ -21,7 +21,7 @@ from pipecat.services.tts_service import TTSService
 
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions, sound_of
 from offhook.web.workers.engines.engines_io import open_synthesizer
 
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -43,11 +43,7 @@ class CallerVoice(TTSService):
         if not self._is_started:
             await self._synthesizer.start()
             self._is_started = True
-        stream = self._synthesizer.open(self._options)
-        stream.write(text)
-        stream.end()
-        spoken = [speech.pcm async for speech in stream]
-        sound = np.concatenate(spoken) if spoken else np.zeros(0, np.int16)
+        sound = await sound_of(self._synthesizer.open(self._options), text)
         rate = self.sample_rate or RATE_OUT
         if rate != RATE_OUT:
             whole = len(sound) // RATE_OUT + 1  # seconds, which every rate divides

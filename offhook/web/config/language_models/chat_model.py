@@ -1,16 +1,13 @@
 """A language model behind OpenAI's chat API, as tables of the configuration have it."""
 
-import re
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
-from offhook.web.config.section import Secret, Section
+from offhook.web.config.section import Secret, Section, headers_besides
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _OWN_HEADERS = frozenset(("content-type", "content-length", "host", "connection"))
 _OWN_KEYS = frozenset(("model", "messages", "stream", "tools"))
 
@@ -22,7 +19,9 @@ class ChatModel(Section):
     """URL of a server with OpenAI's chat API, or Realtime API, without the query."""
     api_key: Secret = ""
     """Bearer token for that server."""
-    headers: dict[str, str] = Field({}, repr=False, max_length=32)
+    headers: Annotated[dict[str, str], headers_besides(_OWN_HEADERS)] = Field(
+        {}, repr=False, max_length=32
+    )
     """Further headers of its requests, as `api-key` for Azure; never logged."""
     query: dict[str, str] = Field({}, repr=False, max_length=32)
     """Query of its requests, as `api-version` for Azure."""
@@ -49,16 +48,6 @@ class ChatModel(Section):
         if parts.query or parts.fragment:
             raise ValueError('what follows "?" is given by query = {name = "value"}')
         return url
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
-                raise ValueError(f"{name!r} is no header that can be set")
-            if not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
-        return headers
 
     @field_validator("extra_body")
     @classmethod

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
@@ -33,6 +32,7 @@ from offhook.pipeline.conversation.events import (
     TurnLatency,
 )
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
+from offhook.pipeline.speech.synthesizer import sound_of
 from offhook.signaling.peer_io import PeerLeg
 from offhook.web.config.agents import DEFAULT
 from offhook.web.config.config import Agent as AgentSettings
@@ -471,10 +471,8 @@ async def _spoken(text: str) -> Pcm:
     synthesizer = open_synthesizer()
     await synthesizer.start()
     try:
-        stream = synthesizer.open()
-        stream.write(text if text.isascii() else sentence(Occasion.CLOSING, USUAL_LANGUAGE))
-        stream.end()
-        return np.concatenate([speech.pcm async for speech in stream])
+        speakable = text if text.isascii() else sentence(Occasion.CLOSING, USUAL_LANGUAGE)
+        return await sound_of(synthesizer.open(), speakable)
     finally:
         await synthesizer.close()
 

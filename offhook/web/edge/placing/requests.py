@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from offhook.media.answer_status import Mode
 from offhook.telephony.call_progress_io import CallProgress
@@ -30,18 +30,27 @@ class DialRequestError(ValueError):
     """Raised for an invalid body of `POST /calls`; the message names the field."""
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
+Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
+
+
 class CallOptions(BaseModel):
     """How a call is placed, whoever is called."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    trunk: str = Field("", max_length=MAX_TEXT)
+    trunk: Text = ""
     """Name of a SIP trunk."""
-    carrier: str = Field("", max_length=MAX_TEXT)
+    carrier: Text = ""
     """Name of a carrier, instead of a trunk."""
-    caller: str = Field("", max_length=MAX_TEXT)
-    caller_name: str = Field("", max_length=MAX_TEXT)
-    agent: str = Field("", max_length=MAX_TEXT)
+    caller: Text = ""
+    caller_name: Text = ""
+    agent: Text = ""
     ring_seconds: float | None = Field(None, gt=0, le=MAX_RING_S)
     machine_detection: Mode | None = None
     """What is done about who answers: nothing ("off"), the agent is told ("detect"), or `message`
@@ -50,11 +59,6 @@ class CallOptions(BaseModel):
     """What is left on an answering machine; by default the agent's."""
     headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
     """Headers of the INVITE, named X-Something."""
-
-    @field_validator("trunk", "carrier", "caller", "caller_name", "agent")
-    @classmethod
-    def _are_printable(cls, text: str) -> str:
-        return _printable(text)
 
     @field_validator("headers")
     @classmethod
@@ -68,21 +72,10 @@ class CallOptions(BaseModel):
 class DialRequest(CallOptions):
     """The body of `POST /calls`."""
 
-    to: str = Field(min_length=1, max_length=MAX_TEXT)
+    to: Text = Field(min_length=1)
     """A number or a SIP URI."""
     variables: dict[str, Any] = {}
     """Variables for the agent."""
-
-    @field_validator("to")
-    @classmethod
-    def _is_printable(cls, text: str) -> str:
-        return _printable(text)
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("has characters that cannot be printed")
-    return text
 
 
 def parse_dial(body: bytes) -> DialRequest:

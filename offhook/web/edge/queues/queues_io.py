@@ -54,7 +54,7 @@ class CalledBack(Person):
         settings: QueueSettings,
         briefing: Briefing,
         ticket: Ticket,
-        report: Callable[[Event, str], None],
+        report: Callable[[Person, Event, str], None],
     ) -> None:
         super().__init__(ticket.caller, settings, briefing, report)
         self._name, self._ticket = name, ticket
@@ -304,7 +304,7 @@ class Queues:
         settings = config.queues[name]
         over = asyncio.Event()
 
-        def report(event: Event, reason: str) -> None:
+        def report(person: Person, event: Event, reason: str) -> None:
             if event in (Event.UNREACHED, Event.HUNG_UP, Event.MACHINE, Event.UNDECIDED):
                 over.set()
 

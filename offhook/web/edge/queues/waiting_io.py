@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,9 +23,10 @@ from offhook.media.end_reason import End
 from offhook.media.leg import LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.conversation.events import Dtmf, TransferProgress, TransferState
+from offhook.pipeline.conversation.events import Dtmf
 from offhook.pipeline.conversation.events import Event as CallEvent
 from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.synthesizer import sound_of
 from offhook.web.config.people.queues import PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.edge.queues.phrases import Phrase, announcement, phrase
@@ -35,14 +35,13 @@ from offhook.web.edge.transfers.briefed import Event
 from offhook.web.edge.transfers.company_io import Company
 from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.phrases import Phrase as Farewell
+from offhook.web.edge.transfers.search_io import Search
 from offhook.web.edge.transfers.transfers_io import Transfers
 
 SPEAK_S = 10.0
 """Time limit in s for an announcement to be synthesized; then it is left out."""
 FIRST_S = 1.0
 """Time in s of music before the first announcement."""
-MAX_NEWS = 256
-"""News for one caller that may wait."""
 
 
 class WaitingSound(Iterator[Pcm]):
@@ -80,7 +79,7 @@ class Host(Protocol):
         """A member speaks with a caller; returns what is called when that is over."""
 
 
-class Waiting:
+class Waiting(Search):
     """Of one caller, from joining to the end of it."""
 
     def __init__(
@@ -93,15 +92,15 @@ class Waiting:
         ticket: Ticket,
         company: Company | None,
     ) -> None:
+        super().__init__(call, PREFIX + name)
         self.ticket = ticket
         self._company = company
         self._host, self._name, self._settings = host, name, settings
-        self._call, self._briefing = call, briefing
+        self._briefing = briefing
         self._people: dict[str, Person] = {}
         """Members who are rung or briefed now, by their addresses."""
         self._decided: set[str] = set()
         """Members who have accepted or passed, which the order may not know yet."""
-        self._news: asyncio.Queue[tuple[str, Event, str] | None] = asyncio.Queue(MAX_NEWS)
         self._sound = WaitingSound(host.transfers.sound(call, settings, company))
         self._calls_back = False
         self._announced_at = time.time() - settings.announce_seconds + FIRST_S
@@ -117,34 +116,25 @@ class Waiting:
             self._release(address, Farewell.OTHER_CHOSEN)
         for address in addresses:
             if address not in self._people and address not in self._decided:
-                report = partial(self._note, address)
-                person = Person(address, self._settings, self._briefing, report)
+                person = Person(address, self._settings, self._briefing, self._note)
                 self._people[address] = person
                 self._emit("ringing", person)
                 self._host.transfers.people.ring(person)
 
-    def _note(self, address: str, event: Event, reason: str) -> None:
-        if not self._news.full():
-            self._news.put_nowait((address, event, reason))
-
     async def run(self) -> bool:
         """Return whether the caller is connected, once that is so or it takes too long. Raises
         LegError if the caller has gone."""
-        leg = self._call.leg
         self._emit("requested")
-        leaving = asyncio.create_task(leg.until_closed(), name=f"caller {leg.call_id}")
-        leaving.add_done_callback(lambda _: self._news.put_nowait(None))
         self._call.listeners.append(self._listen)
         outcome = "abandoned"
         try:
-            with leg.playing(self._sound):
+            with self._playing(self._sound):
                 outcome = "answered" if await self._wait() else "too_long"
         except LegError:
             outcome = "callback" if self._calls_back else "abandoned"
             raise
         finally:
             self._call.listeners.remove(self._listen)
-            leaving.cancel()
             self._host.count(self._name, outcome, time.time() - self.ticket.joined)
             for address in tuple(self._people):
                 self._release(address, Farewell.CALLER_GONE)
@@ -184,10 +174,10 @@ class Waiting:
             elif news is not None and await self._follow(*news):
                 return True
 
-    async def _follow(self, address: str, event: Event, reason: str) -> bool:
+    async def _follow(self, person: Person, event: Event, reason: str) -> bool:
         """Follow what becomes of a member; return whether the caller is connected."""
-        person = self._people.get(address)
-        if person is None:
+        address = person.address
+        if self._people.get(address) is not person:
             return False
         if event in (Event.ANSWERED, Event.AGREED):
             if event is Event.ANSWERED and not person.has_agreed:
@@ -275,26 +265,9 @@ class Waiting:
     async def _speak(self, text: str) -> None:
         """Have a text spoken over the music; a voice that fails is passed over."""
         stream = self._call.engines.synthesizer.open(self._call.language.speaking)
-        pieces: list[Pcm] = []
         with suppress(TimeoutError):
             try:
                 async with asyncio.timeout(SPEAK_S):
-                    stream.write(text)
-                    stream.end()
-                    pieces = [speech.pcm async for speech in stream]
+                    self._sound.speak(await sound_of(stream, text))
             except EngineError as error:
                 logger.warning("{}: not announced: {}", self._call.leg.call_id, error)
-        stream.cancel()
-        if pieces:
-            self._sound.speak(np.concatenate(pieces))
-
-    def _emit(self, state: TransferState, person: Person | None = None, reason: str = "") -> None:
-        placed = None if person is None else person.placed
-        self._call.emit(
-            TransferProgress(
-                *(self._call.leg.heard_ms, PREFIX + self._name, state),
-                address="" if person is None else person.address,
-                reason=reason,
-                called="" if placed is None else placed.call_id,
-            )
-        )

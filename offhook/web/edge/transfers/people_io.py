@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from loguru import logger
@@ -89,9 +90,10 @@ class Person:
         address: str,
         ringing: Ringing,
         briefing: Briefing,
-        report: Callable[[Event, str], None],
+        report: Callable[["Person", Event, str], None],
     ) -> None:
-        self.address, self.ringing, self.briefing, self.report = address, ringing, briefing, report
+        self.address, self.ringing, self.briefing = address, ringing, briefing
+        self.report = partial(report, self)
         self.number, self.keys = split_extension(address)
         self.placed: SipCall | CarrierCall | None = None
         self.conversation: Call | None = None

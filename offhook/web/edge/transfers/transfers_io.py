@@ -14,7 +14,6 @@ from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import Infer
-from offhook.pipeline.conversation.events import TransferProgress, TransferState
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE
 from offhook.pipeline.conversation.summary_io import summary_of
 from offhook.web.config.agents import DEFAULT
@@ -26,11 +25,10 @@ from offhook.web.edge.transfers.company_io import Company, Pauses
 from offhook.web.edge.transfers.music_io import Music
 from offhook.web.edge.transfers.people_io import Briefing, People, Person, Phones
 from offhook.web.edge.transfers.phrases import Phrase, phrase
+from offhook.web.edge.transfers.search_io import Search
 
 MAX_BRIEFING_CHARS = 400
 """Maximum characters of what a person is told of a caller; the rest is cut off at a word."""
-MAX_NEWS = 256
-"""News of the people of one transfer that may wait: a few for each."""
 FAREWELLS = {
     Action.CANCEL: None,
     Action.SAY_DECLINED: Phrase.DECLINED,
@@ -188,7 +186,7 @@ class Transfers:
                 await leg.hang_up(End.OTHER_END_HUNG_UP)
 
 
-class _Transfer:
+class _Transfer(Search):
     """One that is under way."""
 
     def __init__(
@@ -200,34 +198,22 @@ class _Transfer:
         briefing: Briefing,
         company: Company | None,
     ) -> None:
-        self._transfers, self._name, self._settings = transfers, name, settings
-        self._call, self._company = call, company
+        super().__init__(call, name)
+        self._transfers, self._settings, self._company = transfers, settings, company
         self._core = BriefedTransfer(len(settings.to), all_at_once=settings.ring == "all")
-        self._news: asyncio.Queue[tuple[int, Event, str] | None] = asyncio.Queue(MAX_NEWS)
-        self._people = [
-            Person(address, settings, briefing, partial(self._note, number))
-            for number, address in enumerate(settings.to)
-        ]
-
-    def _note(self, person: int, event: Event, reason: str) -> None:
-        if not self._news.full():
-            self._news.put_nowait((person, event, reason))
+        self._people = [Person(address, settings, briefing, self._note) for address in settings.to]
 
     async def run(self) -> None:
         """Return once the caller is connected. Raises LegError if nobody is, or the caller has
         gone."""
-        leg = self._call.leg
-        leaving = asyncio.create_task(leg.until_closed(), name=f"caller {leg.call_id}")
-        leaving.add_done_callback(lambda _: self._news.put_nowait(None))
         try:
-            with leg.playing(self._transfers.sound(self._call, self._settings, self._company)):
+            with self._playing(self._transfers.sound(self._call, self._settings, self._company)):
                 await self._follow()
         finally:
             self._core.caller_gone()  # or cancelled; nothing if it is over
             await self._act()
-            leaving.cancel()
         if self._core.result != "connected":
-            gone = leg.closed is not None
+            gone = self._call.leg.closed is not None
             raise LegError("the call has ended" if gone else "nobody accepted the call")
 
     async def _follow(self) -> None:
@@ -238,7 +224,7 @@ class _Transfer:
                 self._core.caller_gone()
             else:
                 person, event, reason = news
-                self._core.receive(event, person, reason)
+                self._core.receive(event, self._people.index(person), reason)
             await self._act()
 
     async def _act(self) -> None:
@@ -270,17 +256,6 @@ class _Transfer:
         while (report := self._core.next_report()) is not None:
             person = None if report.person is None else self._people[report.person]
             self._emit(report.state, person, report.reason)
-
-    def _emit(self, state: TransferState, person: Person | None = None, reason: str = "") -> None:
-        placed = None if person is None else person.placed
-        self._call.emit(
-            TransferProgress(
-                *(self._call.leg.heard_ms, self._name, state),
-                address="" if person is None else person.address,
-                reason=reason,
-                called="" if placed is None else placed.call_id,
-            )
-        )
 
 
 async def _at_once() -> None:
