@@ -6,11 +6,14 @@ Pipecat cancels a tool that is interrupted. What fails comes back to the model a
 """
 
 import asyncio
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import wraps
 from typing import Any
 
+from loguru import logger
 from pipecat.frames.frames import FunctionCallResultProperties
 from pipecat.services.llm_service import FunctionCallParams
 
@@ -48,7 +51,26 @@ def call_tools(
         ]
     if transfers and (is_phone or any(_allowed(n, transfers) for n in call.leg.destinations)):
         tools.append(transfer_call_tool(call, transfers))
-    return tools
+    return [_checked(tool, call) for tool in tools]
+
+
+def _checked(tool: Tool, call: Call) -> Tool:
+    """Returns a tool that tells the model which of its arguments are invented or missing."""
+
+    @wraps(tool)
+    async def run(params: FunctionCallParams, **arguments: Any) -> None:
+        try:
+            inspect.signature(tool).bind(params, **arguments)
+        except TypeError as error:
+            name, why = params.function_name, str(error)
+            logger.warning("{}: the model calls {}, and learns: {}", call.leg.call_id, name, why)
+            cause = f"{name}: {why}"
+            call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL, cause)
+            await params.result_callback({"error": why})
+        else:
+            await tool(params, **arguments)
+
+    return run
 
 
 def end_call_tool(call: Call) -> Tool:
@@ -70,10 +92,10 @@ def transfer_call_tool(call: Call, transfers: Sequence[str]) -> Tool:
             target: The telephone number, SIP address or name to transfer to.
         """
         await call.wait_until_heard()
+        target = str(target).strip()  # models write numbers without quotes
         try:
             if not _allowed(target, transfers):
                 raise LegError("transfers to this target are not allowed")
-            target = target.strip()
             if target in call.leg.accompanied:
                 call.leg.accompanied[target]()
             else:
@@ -94,7 +116,6 @@ def transfer_call_tool(call: Call, transfers: Sequence[str]) -> Tool:
 
 def _allowed(target: str, transfers: Sequence[str]) -> bool:
     """By the digits alone where it is a number: spaces and dashes make no other number of it."""
-    target = target.strip()
     if re.fullmatch(r"\+?[\d\s().-]+", target):
         target = re.sub(r"[^\d+]", "", target)
     return any(fnmatchcase(target, pattern) for pattern in transfers)
@@ -108,7 +129,7 @@ def send_dtmf_tool(call: Call, seconds: float) -> Tool:
             digits: The keys one after the other: 0-9, *, #, A-D; a comma waits half a second.
         """
         await call.wait_until_heard()
-        await _report(call, params, _send(call, digits), {"status": "sent"}, seconds)
+        await _report(call, params, _send(call, str(digits)), {"status": "sent"}, seconds)
 
     return send_dtmf
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from loguru import logger
 
 from offhook.media.leg import CallInfo, LegError
 from offhook.pipeline.conversation.agents.openai_agent_io import (
@@ -85,6 +86,39 @@ async def test_a_refused_transfer_is_told_to_the_model_and_the_call_goes_on() ->
         await phone.press("2#")
         await phone.until(lambda: len(phone.of(CallerTurn)) == 2)
     assert [e.reason for e in phone.of(TransferFailed)] == ["busy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why"),
+    [
+        ("end_call", {"reason": "done"}, "got an unexpected keyword argument 'reason'"),
+        ("transfer_call", {}, "missing a required argument: 'target'"),
+    ],
+)
+async def test_a_model_that_invents_or_forgets_an_argument_learns_which(
+    name: str, arguments: dict[str, str], why: str
+) -> None:
+    told: list[str] = []
+    sink = logger.add(lambda line: told.append(line.strip()), level="WARNING", format="{message}")
+    answer, leg = [calls(name, **arguments)], transferable()
+    async with talking_to(leg, answer, [says("I see.")]) as (phone, endpoint):
+        await phone.press("1#")
+        await phone.until(lambda: len(endpoint.requests) == 3)
+        assert json.loads(endpoint.requests[-1]["messages"][-1]["content"]) == {"error": why}
+        assert leg.closed is None
+    logger.remove(sink)
+    assert told == [f"phone: the model calls {name}, and learns: {why}"]
+
+
+async def test_a_number_without_quotes_is_one() -> None:
+    leg = transferable()
+    async with talking_to(leg, [says("I connect you"), calls("transfer_call", target=200)]) as (
+        phone,
+        _,
+    ):
+        await phone.press("1#")
+        await phone.until(lambda: phone.of(CallTransferred))
+        assert leg.done[0] == "transfer 200"
 
 
 async def test_a_caller_who_interrupts_the_words_before_a_transfer_is_not_transferred() -> None:

@@ -28,6 +28,8 @@ from offhook.web.http.shares import caller_address
 STATIC = Path(str(files("offhook.web.edge.desk") / "static"))
 NOTHING = {"number": "", "name": ""}
 """The body of a session that there is not."""
+THIS_MACHINE = "127.0.0.1", 0
+"""Address of either end of a Unix socket."""
 
 
 def _phones(request: web.Request) -> SipEndpoint:
@@ -114,10 +116,11 @@ async def sip(request: web.Request) -> web.StreamResponse:
     transport = request.transport
     if transport is None:  # gone already
         return socket
-    local, peer = map(transport.get_extra_info, ("sockname", "peername"))
-    remote = address_of(request), host_port(peer)[1]
+    ends = map(transport.get_extra_info, ("sockname", "peername"))
+    local, peer = (host_port(end) if isinstance(end, tuple) else THIS_MACHINE for end in ends)
+    remote = address_of(request) or peer[0], peer[1]
     secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
-    flow = Flow("WSS" if secure else "WS", remote, host_port(local), extension=grant.extension)
+    flow = Flow("WSS" if secure else "WS", remote, local, extension=grant.extension)
     try:
         async with asyncio.timeout(grant.expires_at - time.time()):
             await phones.stack.transports.serve_desk(socket, transport, flow)

@@ -3,11 +3,13 @@
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from offhook.telephony.sip.admission.rate_limiter import MAX_FAILURES
 from offhook.telephony.sip.extensions.ringing_io import CALL_HEADER
@@ -18,7 +20,7 @@ from offhook.web.edge.reload_io import use
 from offhook.web.edge.server_io import application
 from offhook.web.http.session_cookie import DESK_COOKIE, issue_desk_session
 from tests.support.waiting import until
-from tests.web.edge.desk.signed_in import cookie_of, sign_in, sip_socket
+from tests.web.edge.desk.signed_in import SipSocket, cookie_of, sign_in, sip_socket
 from tests.web.edge.phones import Served, configured, served
 from tests.web.edge.test_processes import TwoProcesses
 from tests.web.edge.test_roles import REFUSED, TABLE, Use, routes_of
@@ -143,6 +145,27 @@ async def test_a_desk_registers_for_itself_alone(server: Served) -> None:
         (binding,) = registrar.bindings("101")
         assert binding.flow.extension == "101"
     await until(lambda: not registrar.bindings("101"))
+
+
+async def test_a_desk_behind_a_unix_socket_calls_too(server: Served, tmp_path: Path) -> None:
+    runner = web.AppRunner(application(server.edge, "admin"))
+    await runner.setup()
+    await web.UnixSite(runner, str(tmp_path / "admin.sock")).start()
+    url = "http://localhost"
+    headers = {"Cookie": await cookie_of(server.url, "101"), "Origin": url}
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
+        ) as http,
+        http.ws_connect(f"{url}/desk/sip", protocols=["sip"], headers=headers) as socket,
+        sip_socket(server.url, "102") as bob,
+    ):
+        ann = SipSocket(socket, "101")
+        assert (await ann.register()).status == 200
+        await bob.register()
+        await ann.send("INVITE", "102")
+        assert isinstance(await bob.next(), Request)
+    await runner.cleanup()
 
 
 async def test_who_calls_from_a_desk_is_not_what_the_from_says(server: Served) -> None:
