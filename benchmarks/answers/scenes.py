@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.answers import texts
+from benchmarks.answers import second_texts, texts
 from benchmarks.answers.voices import trimmed, voices_of
 from benchmarks.speech.noises import Sound, at_power, fan, street, white
 from offhook.media.answer_status import Result
@@ -22,7 +22,8 @@ LASTS_MS = 16_000
 """Length of a scene at least; the line is quiet then."""
 LOSS = 0.02
 NOISE_DB = 10.0
-LANGUAGES = ("en", "de", "fr", "es", "it", "nl")
+ECHO_MS = 350
+"""How long a room sounds on: the time to −60 dB."""
 
 Words = list[tuple[int, str]]
 """Each word with the time in ms at which it was said."""
@@ -53,6 +54,8 @@ class Scene:
 
 HUMAN: frozenset[Result | None] = frozenset(("human",))
 MACHINE: frozenset[Result | None] = frozenset(("machine", "machine_end"))
+MAILBOX = MACHINE | {"unavailable"}
+"""Of the mailbox of a telephone that is switched off, which is said first."""
 MENU: frozenset[Result | None] = frozenset(("menu", "machine"))
 SCREENING: frozenset[Result | None] = frozenset(("screening", "machine"))
 UNAVAILABLE: frozenset[Result | None] = frozenset(("unavailable", "machine"))
@@ -84,13 +87,15 @@ def music(ms: int, rng: np.random.Generator) -> Sound:
 
 
 class Maker:
-    """Makes the scenes of one seed."""
+    """Makes the scenes of one seed, of the first set or of the second."""
 
-    def __init__(self, seed: int, recordings: Path | None) -> None:
+    def __init__(self, seed: int, recordings: Path | None, *, second: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
+        self._second = second
+        self._texts = second_texts if second else texts
         self._spoken: dict[tuple[str, int, str], Sound] = {}
-        self._voices = {language: voices_of(language) for language in LANGUAGES}
-        self.languages = [each for each in LANGUAGES if self._voices[each]]
+        self._voices = {language: voices_of(language, second) for language in self._texts.HELLOS}
+        self.languages = [language for language, voices in self._voices.items() if voices]
         self._recordings = [] if recordings is None else _short_recordings(recordings)
 
     def say(self, text: str, language: str, voice: int, level: float) -> Sound:
@@ -150,23 +155,24 @@ class Maker:
     def person(self, number: int) -> Scene:
         if number % 10 == 9 and self._recordings:
             return self.recorded(*self._recordings[number // 10 % len(self._recordings)])
-        if number % 8 == 3:
-            return self.spoken("firm", self.pick(texts.FIRMS), HUMAN)
+        if number % 8 == 3 or (self._second and number % 8 == 7):
+            return self.spoken("firm", self.pick(self._texts.FIRMS), HUMAN)
         if number % 16 == 5:
-            return self.spoken("late", self.pick(texts.HELLOS), HUMAN)
-        return self.spoken("person", self.pick(texts.HELLOS), HUMAN)
+            return self.spoken("late", self.pick(self._texts.HELLOS), HUMAN)
+        return self.spoken("person", self.pick(self._texts.HELLOS), HUMAN)
 
     def other(self, number: int) -> Scene:
         at = number % 20
         if at < 9:
-            scene = self.spoken("voicemail", self.pick(texts.VOICEMAIL), MACHINE)
+            text = self.pick(self._texts.VOICEMAIL)
+            scene = self.spoken("voicemail", text, MAILBOX if self._second else MACHINE)
             return scene if at == 8 else self.with_beep(scene)
         if at < 12:
-            return self.spoken("menu", self.pick(texts.MENUS), MENU)
+            return self.spoken("menu", self.pick(self._texts.MENUS), MENU)
         if at < 14:
-            return self.spoken("screening", self.pick(texts.SCREENING), SCREENING)
+            return self.spoken("screening", self.pick(self._texts.SCREENING), SCREENING)
         if at < 16:
-            scene = self.spoken("unavailable", self.pick(texts.UNAVAILABLE), UNAVAILABLE)
+            scene = self.spoken("unavailable", self.pick(self._texts.UNAVAILABLE), UNAVAILABLE)
             if at == 15:
                 tones = [tone((f,), 330) for f in (950.0, 1400.0, 1800.0)]
                 added = [silence(200), *tones]
@@ -203,6 +209,8 @@ class Maker:
         rest = max(0, LASTS_MS * MS - len(scene.sound))
         clean = np.concatenate((scene.sound, np.zeros(rest)))
         clean = clean[: len(clean) // SAMPLES_IN * SAMPLES_IN]
+        if self._second and scene.is_person and number % 3 == 1:
+            clean = _in_a_room(clean, rng)
         floor = white(len(clean), rng) * 6.0
         scene.line = "clean"
         if number % 4 == 1:
@@ -222,6 +230,16 @@ class Maker:
             yield self.on_the_line(self.person(number), number)
         for number in range(others):
             yield self.on_the_line(self.other(number), number + number // 4)
+
+
+def _in_a_room(sound: Sound, rng: np.random.Generator) -> Sound:
+    """Returns what a telephone on the table picks up: the room sounds on, 6 dB below the voice."""
+    at = np.arange(ECHO_MS * MS)
+    tail = rng.standard_normal(len(at)) * 10 ** (-3 * at / len(at))
+    size = 1 << int(len(sound) + len(tail)).bit_length()
+    tail = at_power(tail, 0.25 / len(tail))
+    echo = np.fft.irfft(np.fft.rfft(sound, size) * np.fft.rfft(tail, size), size)[: len(sound)]
+    return sound + echo
 
 
 def _sentences(text: str) -> list[str]:

@@ -45,6 +45,9 @@ QUIETER_DB = 24.0
 WAITS_MS = 1400
 """Silence after which whoever has spoken for longer waits for an answer, if nothing speaks for a
 machine."""
+WAITS_PLAIN_MS = 640
+"""The same where words are understood and no machine says them: sentences of a greeting are closer
+to each other."""
 NO_PERSON_MS = 6500
 """What speaks for so long does not wait for an answer."""
 BREATH_MS = 420
@@ -68,8 +71,10 @@ FOLLOWS: Mapping[Result | None, frozenset[Result]] = {
     None: frozenset(
         ("human", "machine", "machine_end", "screening", "menu", "unavailable", "fax", "unknown")
     ),
-    # A person comes to the phone, or it was a machine that seemed to wait.
-    "unknown": frozenset(("human", "machine", "machine_end", "screening", "menu", "unavailable")),
+    # A person comes to the phone, it was a machine that seemed to wait, or a fax machine is slow.
+    "unknown": frozenset(
+        ("human", "machine", "machine_end", "screening", "menu", "unavailable", "fax")
+    ),
     # It was the "Hi" of a greeting.
     "human": frozenset(("machine", "machine_end", "screening", "menu", "unavailable")),
     "machine": frozenset(("human", "machine_end", "screening", "menu", "unavailable")),
@@ -276,13 +281,17 @@ class AnswerDetector:
                 if self._person_by_words and silence >= AFTER_SHORT_MS:
                     return self._find("human", "a person's words, then silence", certain=False)
                 seems = not self._machine_by_words and self._voiced_ms < NO_PERSON_MS
-                if seems and silence >= WAITS_MS:
+                if seems and silence >= self._waits_ms:
                     return self._find("human", "it has spoken and waits", certain=False)
             if self._is_of("machine") and silence >= (TONE_DUE_MS if self._invited else ENDED_MS):
                 if self._is_certain and not self._invited:
                     return self._find("unavailable", "an announcement is over", certain=True)
                 return self._find("machine_end", "silence after it", certain=self._is_certain)
         return None
+
+    @property
+    def _waits_ms(self) -> int:
+        return WAITS_PLAIN_MS if self._has_plain_words else WAITS_MS
 
     def _after_utterance(self, silence: int) -> Verdict | None:
         spoke, doubtful = self._spoken_ms, self._machine_by_words
@@ -300,7 +309,7 @@ class AnswerDetector:
             return self._find("human", "a short utterance, then silence", certain=False)
         if spoke <= MIDDLE_MS and silence >= AFTER_MIDDLE_MS:
             return self._find("human", "an utterance, then silence", certain=False)
-        if silence >= WAITS_MS:
+        if silence >= self._waits_ms:
             return self._find("human", "it has spoken and waits", certain=False)
         return None
 

@@ -1,5 +1,5 @@
-"""What answers by its words: a table of phrases in English, German, French, Spanish, Italian and
-Dutch.
+"""What answers by its words: a table of phrases in English, German, French, Spanish, Italian, Dutch
+and Portuguese.
 
 Recognizers write words in many ways, so phrases are compared without accents, case and signs. The
 words are of whoever was called: they are compared and nothing else.
@@ -47,8 +47,11 @@ _QUESTIONS = _any(
     r"(?:quiere|desea|quieres) _(?:dejar|mensaje)",
     r"(?:vuole|desidera|vuoi) _(?:lasciare|messaggio)",
     r"(?:wilt|wil) (?:u|je) _(?:bericht|boodschap)",
+    r"(?:quer|deseja|gostaria de|posso) _(?:deixar|recado|mensagem)",
+    r"i (?:can|could|ll|will) (?:take|give|pass|leave) (?:\S+ ){0,3}message",
+    r"message with (?:me|us)",
 )
-"""What a person asks about messages."""
+"""What a person asks or offers about messages."""
 
 _SCREENING = _any(
     r"(?:record|state|say|tell me|give|provide) _name and _(?:reason|why|purpose)",
@@ -78,6 +81,16 @@ _SCREENING = _any(
     r"(?:uw|je) naam en (?:de )?reden",
     r"reden (?:van|voor) (?:uw|je|het|dit) (?:oproep|gesprek|telefoontje|bellen)",
     r"(?:gesprekken|oproepen?) ?(?:filter|screen)\w*",
+    r"(?:name|who you are|who s calling) and what (?:\S+ )?(?:about|regarding|concerning|for)",
+    r"who you are and what",
+    r"screen(?:s|ing)? (?:their|his|her|my|all|incoming|unknown) _calls?",
+    r"namen und (?:warum|weshalb|worum|wieso)",
+    r"votre nom et (?:pourquoi|ce que)",
+    r"su nombre y (?:por que|para que)",
+    r"(?:suo |il )?nome e (?:perche|per quale)",
+    r"(?:uw|je) naam en waarom",
+    r"(?:seu|o) nome e (?:o motivo|a razao|o assunto|porque|por que)",
+    r"motivo d[ao] (?:sua )?(?:chamada|ligacao)",
 )
 _MENU = _any(
     r"(?:press|dial|push|hit|enter) (?:or say )?(?:one|two|three|four|five|six|seven|eight|nine"
@@ -97,6 +110,8 @@ _MENU = _any(
     r"(?:uno|due|tre|quattro|cinque|zero|cancelletto|asterisco|[0-9])",
     r"(?:toets|druk|kies|kiest u) (?:op |u |dan |een |de )*"
     r"(?:een|twee|drie|vier|vijf|nul|hekje|sterretje|[0-9])",
+    r"(?:prima|pressione|carregue|marque|digite|tecle|aperte|disque) (?:na |no |a |o |em |tecla |"
+    r"numero )*(?:um|dois|tres|quatro|cinco|zero|cardinal|asterisco|estrela|[0-9])",
 )
 _TONE_EN = r"(?:tone|beep|signal|beeps|tones)"
 _MACHINE = _any(
@@ -108,47 +123,73 @@ _MACHINE = _any(
     r"(?:leave|record) your (?:name|number|details|message)",
     r"(?:voice ?mail|mail ?box|voice message|answering (?:machine|service)|messaging system)",
     r"not available to (?:take|answer|come)",
-    r"(?:can ?t|cannot|can not|unable to|not able to) (?:come to|take|answer|get to) "
-    r"(?:the|your|my|this|you) (?:phone|call|telephone)",
-    r"(?:will|ll) (?:get back to you|call you back|return your call|ring you back)",
     r"(?:forwarded|transferred|diverted) to (?:an? )?_(?:voice|automat|mail|answer)\w*",
     r"(?:nach|mit) dem (?:signal|piep|pieps|ton|signalton|piepton|beep)\w*",
     r"(?:hinterlassen|hinterlasst|hinterlass|sprechen) (?:sie |mir |uns |bitte |einfach )*"
     r"(?:eine |ihre |deine |ihren |eure )?(?:kurze )?(?:nachricht|botschaft|namen|mitteilung)",
     r"nachricht (?:hinterlassen|aufsprechen|aufzusprechen|zu hinterlassen)",
     r"(?:anrufbeantworter|mail ?box|sprachbox|voice ?box)",
-    r"(?:rufe|rufen wir|melde mich|melden uns) _(?:sie |dich |euch )?(?:schnellst\w*|sobald|"
-    r"baldmog\w*|umgehend|zuruck)",
     r"(?:apres|au|des) (?:le |du )?(?:signal|bip|biip|tonalite)\w*",
     r"(?:laissez|laisser|deposez|enregistrez) (?:moi |nous |lui )?(?:un |votre |vos |le )"
     r"(?:petit |bref )?(?:message|nom|coordonnees)",
     r"(?:messagerie|repondeur|boite vocale)",
-    r"(?:peux|pouvons) pas (?:vous |te )?(?:repondre|prendre votre appel)",
-    r"(?:rappellerai|rappellerons|vous rappelle(?:rai|rons)?) (?:des|aussitot|rapidement|au plus)",
     r"(?:despues|tras|al|luego|oir) (?:de )?(?:la |el |del )?(?:senal|tono|pitido|bip|beep)",
     r"(?:deje|dejar|dejad|deja|dejenos|dejeme|grabe|grabar) (?:nos |me |aqui )?"
     r"(?:un |su |tu |el )?(?:breve )?(?:mensaje|recado|nombre)",
     r"(?:buzon de voz|buzon|contestador\w*)",
-    r"no (?:puedo|podemos) (?:contestar|responder|atender (?:tu|su) llamada)",
     r"dopo (?:il |aver sentito il )?(?:segnale|bip|beep|tono)",
     r"(?:lasciare|lasciate|lasci|lascia|lasciami|registrare|registri) (?:ci |mi |pure )?"
     r"(?:un |il |vostro |suo |tuo )*(?:breve )?(?:messaggio|nome|recapito)",
     r"(?:segreteria(?: telefonica)?|casella vocale)",
-    r"non (?:posso|possiamo) risponder\w*",
-    r"(?:richiameremo|richiamero|ricontatteremo) (?:appena|al piu|il prima|quanto)",
     r"na de (?:piep|pieptoon|toon|beep|biep|bieptoon)",
     r"(?:spreek|laat|bericht|boodschap) (?:uw |je |een |dan |een kort )*"
     r"(?:bericht|boodschap|naam)? ?(?:in|achter|na)",
     r"(?:voicemail|antwoordapparaat)",
-    r"(?:bel|bellen) (?:ik|wij|we) (?:u|je) _terug",
+    r"(?:apos|depois d[oa]|ao|ouvir) (?:o |do )?(?:sinal|bip|beep|tom)",
+    r"(?:deixe|deixar|deixa|grave|gravar) (?:nos |me |lhe |ca |aqui )?(?:a |o |uma |um |sua |seu |"
+    r"tua |teu )*(?:breve )?(?:mensagem|recado|nome|contacto|contato)",
+    r"(?:caixa (?:de correio|postal|de voz|de mensagens)|correio de voz|secretaria eletronica|"
+    r"atendedor)",
 )
 _MAYBE_MACHINE = _any(
-    r"you(?: ?ve| have)? reached",
+    r"you(?: ?ve| have)? (?:reached|dial\w+|called)",
+    r"(?:the|a|this|after|s) (?:beep|tone)",
+    r"(?:can ?t|cannot|can not|unable to|not able to) (?:come to|take|answer|get to) "
+    r"(?:the|your|my|this|you) (?:phone|call|telephone)",
+    r"(?:will|ll) (?:get back to you|call you back|return your call|ring you back)",
+    r"(?:on|for) (?:holiday|vacation|leave)",
+    r"(?:are|is|re|m|am|we|currently|now) (?:all )?(?:closed|out)",
+    r"sorry (?:i|we) missed",
+    r"(?:rufe|rufen wir|melde mich|melden uns) _(?:sie |dich |euch )?(?:schnellst\w*|sobald|"
+    r"baldmog\w*|umgehend|zuruck)",
+    r"(?:nummer|anschluss) _gewahlt",
+    r"(?:geschlossen|unterwegs|verreist|im urlaub|ausser haus)",
+    r"(?:dank fur|danke fur) (?:ihren|deinen|euren) anruf",
+    r"(?:peux|pouvons) pas (?:vous |te )?(?:repondre|prendre votre appel)",
+    r"(?:rappellerai|rappellerons|vous rappelle(?:rai|rons)?) (?:des|aussitot|rapidement|au plus)",
+    r"vous avez (?:appele|compose)",
+    r"merci (?:d avoir appele|de votre appel|pour votre appel)",
+    r"(?:fermee?s?|absents|en vacances|en conge)",
+    r"no (?:puedo|podemos) (?:contestar|responder|atender (?:tu|su) llamada)",
+    r"gracias por (?:llamar|su llamada|tu llamada)",
+    r"(?:cerrad[oa]s?|de vacaciones|no estoy|no estamos)",
+    r"non (?:posso|possiamo) risponder\w*",
+    r"(?:richiameremo|richiamero|ricontatteremo) (?:appena|al piu|il prima|quanto)",
+    r"grazie per (?:aver|la (?:sua|tua|vostra)) (?:chiamat\w|telefonat\w)",
+    r"(?:chius[oiae]|in ferie|fuori casa|non ci (?:sono|siamo))",
+    r"(?:bel|bellen) (?:ik|wij|we) (?:u|je) _terug",
+    r"(?:bedankt voor|dank voor) (?:het|uw|je) (?:bellen|telefoontje|oproep)",
+    r"(?:gesloten|met vakantie|op vakantie)",
+    r"(?:ligou|telefonou) (?:para|a)",
+    r"obrigad[oa] (?:por|pel[ao]) (?:ligar|ter ligado|sua|seu|chamada|contacto)",
+    r"nao (?:posso|podemos|estou|estamos|esta) _(?:atender|disponive\w+|contactavel|em casa)",
+    r"(?:fechad[oa]s?|de ferias|horario de atendimento)",
+    r"(?:bem vind[oa]s?) (?:a|ao|aos|as)",
     r"(?:is|am|are|m|s) (?:not|currently not|un) ?(?:available|home|in|here|at my desk)",
     r"(?:isn t|aren t) available",
     r"(?:away|out of office|on (?:another|the other) (?:line|call))",
     r"(?:the )?(?:person|number|party|customer|subscriber) (?:you|that you)",
-    r"thank(?:s| you) for calling",
+    r"thank(?:s| you) for (?:calling|ringing|phoning|your call)",
     r"(?:welcome to|willkommen (?:bei|beim|in|im)|bienvenue (?:a|au|aux|chez|sur|dans)|"
     r"bienvenid[oa]s? a|benvenut[oaie] (?:a|al|ai|alla|in|nel|da|su)|welkom bij)",
     r"(?:office|opening|business) hours",
@@ -177,6 +218,7 @@ _NOT_THERE = _any(
     r"no disponible|no puede)",
     r"(?:utente|cliente|numero|persona) _non (?:e )?(?:al momento )?(?:raggiungibile|disponibile)",
     r"(?:persoon|nummer|abonnee) _(?:niet (?:bereikbaar|beschikbaar))",
+    r"(?:numero|cliente|assinante|pessoa) _(?:nao (?:esta|se encontra) disponivel|indisponivel)",
 )
 """What announcements say of whoever was called: a message can perhaps be left, which they say
 next."""
@@ -207,11 +249,27 @@ _UNAVAILABLE = _any(
     r"(?:nummer|abonnee) _(?:niet in gebruik|niet (?:meer )?aangesloten|buiten gebruik|"
     r"bestaat niet)",
     r"(?:probeer|belt u|bel) (?:het |u )?(?:later|op een later)",
+    r"numero _(?:nao (?:esta|se encontra) (?:atribuido|em servico)|nao existe|desligado)",
+    r"(?:tente|ligue) (?:de novo |novamente |outra vez )?mais tarde",
 )
 _HUMAN = _any(
-    r"(?:who is|who s|whos) (?:this|there|that|calling)$",
+    r"(?:who is|who s|whos|who am i) (?:\S+ ){0,2}(?:this|there|that|calling|it|with|to|please)$",
     r"speaking$",
-    r"(?:^| )(?:hello|hallo|allo|hola|pronto|digame|diga|hi|yes|yeah|yep|ja|oui|si|hoi|bueno)$",
+    r"(?:^| )(?:hello|hallo|allo|hola|pronto|digame|diga|hi|yes|yeah|yep|ja|oui|si|hoi|bueno|hey|"
+    r"ola|alo|estou|sim|moin|servus)$",
+    r"good (?:morning|afternoon|evening|day)$",
+    r"(?:guten (?:morgen|tag|abend)|gruss gott|gruezi)$",
+    r"(?:bonjour|bonsoir)$",
+    r"(?:buenos dias|buenas(?: tardes| noches)?)$",
+    r"(?:buongiorno|buonasera)$",
+    r"goede(?:morgen|middag|navond)$",
+    r"(?:bom dia|boa tarde|boa noite)$",
+    r"(?:wer|mit wem) (?:ist|spricht|spreche) (?:\S+ ){0,3}(?:da|dort|bitte|ich|apparat)$",
+    r"(?:qui est|c est qui|de la part de qui|a quel sujet)(?: \S+){0,3}$",
+    r"(?:quien|de parte de quien)(?: \S+){0,2}$",
+    r"(?:chi parla|con chi parlo|chi e)(?: \S+){0,2}$",
+    r"(?:met wie|wie is dat|wie spreek ik)(?: \S+){0,2}$",
+    r"(?:quem (?:fala|e|esta)|com quem falo)(?: \S+){0,2}$",
 )
 _ASKS = _any(
     r"how (?:may|can|could) (?:i|we) (?:help|assist|direct)",
@@ -231,6 +289,12 @@ _ASKS = _any(
     r"(?:waarmee|hoe|wat|waar) kan ik (?:u|je|voor) _(?:helpen|doen|van dienst)",
     r"(?:u )?spreekt met (?!de (?:voicemail|mailbox))\S+",
     r"zegt u het maar",
+    r"(?:em que|como) (?:posso|podemos) (?:ajudar|ser util)\w*",
+    r"(?:what|how) (?:would|do) you (?:like|want|need)",
+    r"which (?:department|extension|number|name) (?:would|do|are)",
+    r"(?:can|could|will) you hold",
+    r"(?:was|wie|mit wem|womit) _(?:fur sie tun|ihnen|sie verbinden|dienen)",
+    r"(?:que desea|que desean|vuole prenotare|cosa desidera|que desirez vous|o que deseja)",
 )
 """What a person says who expects an answer: it decides before the end of the sentence."""
 _NOT_SPOKEN = re.compile(r"[^a-z0-9]+")

@@ -24,6 +24,8 @@ class DeskCall:
     """Whose call it is."""
     name: str = ""
     state: str = "ended"
+    placed: bool = False
+    """Whether the extension has made it."""
     others: tuple[str, ...] = ()
     """Numbers of those who are in it besides, once others were added."""
     may_add: bool = False
@@ -72,7 +74,8 @@ def find(edge: Edge, extension: str, call_id: str) -> DeskCall:
     if record.answered is None:
         raise UnknownCall(call_id)
     number = record.caller if record.direction == "outbound" else record.called
-    return DeskCall(call_id, ended.caller_call, number, record.tenant)
+    placed = record.direction == "inbound"
+    return DeskCall(call_id, ended.caller_call, number, record.tenant, placed=placed)
 
 
 def _desk_call(sip: SipEndpoint, call: SipCall, person: Person | None) -> DeskCall:
@@ -86,6 +89,7 @@ def _desk_call(sip: SipEndpoint, call: SipCall, person: Person | None) -> DeskCa
         info.tenant,
         info.caller_name if rings_here else "",
         call.state,
+        not rings_here,
         tuple(_far_end(one) for one in together if one is not call),
         pair is not None and pair.leaving is None,
         person,

@@ -72,9 +72,12 @@ async def decided(request: web.Request) -> web.Response:
 
 
 async def history(request: web.Request) -> web.Response:
-    """GET /desk/calls/{call}/history: the last calls of whoever is at the other end."""
-    call = _call(request)
-    if request.app[EDGE].records.kept is None:  # without a store a desk works all the same
+    """GET /desk/calls/{call}/history: the last calls of whoever is at the other end, but for a
+    colleague whom the extension has called: those are the colleague's own."""
+    call, edge = _call(request), request.app[EDGE]
+    extensions = edge.config.sip.extensions if edge.config.sip is not None else {}
+    to_colleague = call.placed and call.number in extensions
+    if edge.records.kept is None or to_colleague:  # without a store a desk works all the same
         return web.json_response({"number": call.number, "calls": []})
     desks = store_of(request).desks
     found = await ask(request, desks.history, call.number, call.tenant, call.caller_call)

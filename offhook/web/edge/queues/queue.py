@@ -73,16 +73,27 @@ class Member:
     """Until when nobody is offered: wrapping up, or resting."""
     server: str = ""
     renewed: float = 0.0
+    phones: dict[str, float] | None = None
+    """The servers at which phones of an extension are registered, and when they said so last; None
+    of a member who is called elsewhere."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the member can be rung."""
+        return self.phones is None or bool(self.phones)
 
     def is_free(self, now: float) -> bool:
-        return not self.paused and not self.ticket and now >= self.rests_until
+        there = self.is_reached and not self.paused
+        return there and not self.ticket and now >= self.rests_until
 
     def state(self, now: float) -> str:
-        """Return "speaking", "ringing", "paused", "wrap_up" or "ready"."""
+        """Return "speaking", "ringing", "paused", "no_phone", "wrap_up" or "ready"."""
         if self.ticket:
             return "speaking" if self.speaks else "ringing"
         if self.paused:
             return "paused"
+        if not self.is_reached:
+            return "no_phone"
         return "wrap_up" if now < self.rests_until else "ready"
 
 
@@ -136,7 +147,7 @@ class Queue:
         """Return for how long whoever has this place is going to wait: members need as long for
         each caller, and until they accept one, as for the last ones. None: no call has ended, or
         nobody is there."""
-        there = {a: m for a, m in self.members.items() if not m.paused}
+        there = {a: m for a, m in self.members.items() if m.is_reached and not m.paused}
         if not (self.handled and self.setups and there):
             return None
         usual, setup = mean(self.handled), mean(self.setups)
@@ -190,6 +201,18 @@ class Queue:
             if member.ticket and now - member.renewed > LEASE_S:
                 self._release(member, now)
         return given_up
+
+    def see_phones(self, server: str, extensions: Mapping[str, bool], now: float) -> None:
+        """A server has phones of these members, or has none. What a server that has died has said
+        is forgotten."""
+        for address, member in self.members.items():
+            if address not in extensions:
+                member.phones = None
+                continue
+            seen = (member.phones or {}).items()
+            member.phones = {s: at for s, at in seen if s != server and now - at <= LEASE_S}
+            if extensions[address]:
+                member.phones[server] = now
 
     def adopt(self, server: str, now: float) -> list[Ticket]:
         """Return the callers to be called back whose server has died: this one does it now."""

@@ -14,6 +14,7 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.kinds.announcement_io import Announcing
 from offhook.pipeline.conversation.call.absence_io import HandedOver
 from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.web.config.config import Config
 from offhook.web.config.people.queues import AGENT, PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
@@ -43,6 +44,9 @@ class UnknownQueue(KeyError):
 
 class Phones(Protocol):
     config: Config
+
+    @property
+    def sip(self) -> SipEndpoint | None: ...
 
 
 class CalledBack(Person):
@@ -277,8 +281,11 @@ class Queues:
         waiting, back = self._waiting.get(name, {}), self._callbacks.setdefault(name, {})
         tickets = [*(one.ticket for one in waiting.values()), *back.values()]
 
+        extensions = self._extensions(name)
+
         def assign(queue: Queue) -> tuple[dict[str, list[str]], list[Ticket], list[Ticket]]:
             now = time.time()
+            queue.see_phones(self._server, extensions, now)
             adopted = queue.adopt(self._server, now)
             given_up = queue.renew(self._server, tickets, self._speaking.get(name, {}), now)
             for _, ticket_id in (one for one in self._gone if one[0] == name):
@@ -297,6 +304,18 @@ class Queues:
             if offered.get(ticket_id):  # a member is kept free for the caller meanwhile
                 del back[ticket_id]
                 self._tasks.spawn(self._call_back(name, ticket), f"callback {ticket_id}")
+
+    def _extensions(self, name: str) -> dict[str, bool]:
+        """Return the members of a queue that are extensions, and whether a phone is registered."""
+        settings, sip = self._phones.config.queues[name], self._phones.sip
+        if sip is None:
+            return {}
+        registrar, extensions = sip.user_agent.phones.registrar, sip.stack.settings.extensions
+        numbers = {
+            address: settings.extension_of(split_extension(address)[0], extensions)
+            for address in settings.members
+        }
+        return {a: bool(registrar.bindings(number)) for a, number in numbers.items() if number}
 
     async def _call_back(self, name: str, ticket: Ticket) -> None:
         """Call a caller back, who then waits in the place again."""

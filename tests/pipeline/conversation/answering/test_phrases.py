@@ -1,10 +1,10 @@
-"""What words say of who speaks, in six languages."""
+"""What words say of who speaks, in seven languages."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.answers import texts
+from benchmarks.answers import second_texts, texts
 from offhook.pipeline.conversation.answering.phrases import heard_in, plain
 
 MACHINES = {
@@ -26,7 +26,9 @@ def test_what_machines_say_is_known(result: str) -> None:
             assert heard.result == result or result == "unavailable", (language, text)
 
 
-@pytest.mark.parametrize("said", [texts.HELLOS, texts.FIRMS])
+@pytest.mark.parametrize(
+    "said", [texts.HELLOS, texts.FIRMS, second_texts.HELLOS, second_texts.FIRMS]
+)
 def test_what_people_say_is_never_certainly_a_machine(said: dict[str, tuple[str, ...]]) -> None:
     for language, sentences in said.items():
         for text in sentences:
@@ -45,6 +47,10 @@ def test_what_people_say_is_never_certainly_a_machine(said: dict[str, tuple[str,
         "Vuole lasciare un messaggio?",
         "Wilt u een bericht achterlaten?",
         "Sorry, she is not available right now.",
+        "I'm driving, can I call you back? I'll call you back in an hour.",
+        "My husband can't come to the phone, who is calling?",
+        "Ich rufe Sie sofort zurück.",
+        "Non posso rispondere adesso.",
     ],
 )
 def test_people_speak_of_messages_too(text: str) -> None:

@@ -182,6 +182,51 @@ async def test_a_call_from_its_offer_to_the_note_and_ready_again(tmp_path: Path)
         assert "notes" not in record
 
 
+async def test_who_has_no_phone_is_not_rung(tmp_path: Path) -> None:
+    async with (
+        office(config(tmp_path)) as server,
+        desk(server, "102") as bob,
+        page(server, "101") as screen,
+        screen.events() as queues,
+    ):
+        await until_queue(queues, state="no_phone")
+        call = await conversation(server, bob)
+        transfer = asyncio.create_task(call.transfer("queue:support"))
+        assert (await until_queue(queues, waiting=1))["state"] == "no_phone"
+        async with desk(server, "101") as ann:
+            await ann.rings()
+            await until_queue(queues, state="ringing")
+            await bob.far.hang_up()
+            await ann.far.asked("CANCEL")
+        await asyncio.gather(transfer, return_exceptions=True)
+
+
+async def test_a_colleague_who_is_called_has_no_history(tmp_path: Path) -> None:
+    async with (
+        office(config(tmp_path)) as server,
+        desk(server, "101") as ann,
+        desk(server, "102") as bob,
+        page(server, "101") as screen,
+        screen.events() as stream,
+    ):
+        call = await conversation(server, bob)
+        await bob.far.hang_up()
+        await until(lambda: not server.sip.calls)
+        kept = server.edge.records.kept
+        assert kept is not None
+        store = kept.store
+        await until(lambda: store.desks.history("102", "", "") != [])
+        await ann.begins_to_call("102")
+        await bob.answers()
+        shown = await until_calls(stream, state="answered")
+        assert (shown["number"], call.leg.info.caller) == ("102", "102")
+        place = f"/desk/calls/{shown['call_id']}"
+        assert await screen.get(f"{place}/history") == {"number": "102", "calls": []}
+        await bob.far.hang_up()
+        await until(lambda: not server.sip.calls)
+        assert await screen.get(f"{place}/history") == {"number": "102", "calls": []}
+
+
 async def test_another_desk_sees_and_does_nothing(tmp_path: Path) -> None:
     async with (
         office(config(tmp_path)) as server,

@@ -109,6 +109,24 @@ def test_wrap_up_and_pause() -> None:
     assert offered(there) == {"t02": ["a"]}
 
 
+def test_who_has_no_phone_at_any_server_is_not_rung() -> None:
+    there = queue(["ext:101", "sip:b@x"])
+    there.see_phones("one", {"ext:101": False}, now=0)
+    there.join(ticket(1), 0)
+    there.join(ticket(2), 0)
+    there.assign(0)
+    assert offered(there) == {"t01": ["sip:b@x"]}
+    assert there.members["ext:101"].state(0) == "no_phone"
+    there.see_phones("two", {"ext:101": True}, now=1)
+    there.see_phones("one", {"ext:101": False}, now=2)
+    assert there.members["ext:101"].state(2) == "ready"
+    there.assign(2)
+    assert offered(there)["t02"] == ["ext:101"]
+    there.leave("t02", 3)
+    there.see_phones("one", {"ext:101": False}, now=3 + LEASE_S)  # the other has died
+    assert there.members["ext:101"].state(20) == "no_phone"
+
+
 def test_a_server_that_died_leaves_the_places_of_its_callers() -> None:
     there = queue(("a", "b"))
     for number in range(3):

@@ -8,6 +8,7 @@ import { lasted } from "./times.js";
 const STATES = {
   ready: ["up", "Ready"], ringing: ["waiting", "Rings"], speaking: ["waiting", "In a call"],
   wrap_up: ["waiting", "Wrap-up"], paused: ["down", "Paused"],
+  no_phone: ["down", "No phone"],
 };
 
 /**
