@@ -36,6 +36,9 @@ MAX_UNSENT = 2000
 """Messages waiting to be sent; beyond it the oldest are dropped."""
 MAX_BACKLOG_S = 120
 """Sound in s that the harness may send ahead; more is dropped."""
+STOCK_PACKETS = 20
+"""Packets of 20 ms of the harness's sound that are kept in stock: it does not catch up on a busy
+machine, and a gap of 0.3 s within words might end the caller's turn."""
 MIN_RATE, MAX_RATE = 8_000, 48_000
 """Lowest and highest rate in Hz of its sound; at another it is ignored."""
 
@@ -168,10 +171,18 @@ class EvalLeg(Leg):
             self._send_message(self._readiness)
 
     def _receive(self, now: float) -> Pcm:
-        sound = self._incoming.popleft() if self._incoming else _SILENCE
+        sound = self._next_sound()
         if dbfs(sound) > AUDIBLE_DBFS:
             self.sounds.caller.note(now, now + PACKET_MS / 1000)
         return self.microphone(sound)
+
+    def _next_sound(self) -> Pcm:
+        """Returns what the caller says next. The stock grows in pauses, which get longer by it."""
+        if not self._incoming or (
+            len(self._incoming) < STOCK_PACKETS and not self._incoming[0].any()
+        ):
+            return _SILENCE
+        return self._incoming.popleft()
 
     def _send(self, said: Pcm | None, now: float) -> None:
         if said is not None and dbfs(said) > AUDIBLE_DBFS:

@@ -28,6 +28,7 @@ from offhook.web.config.agents import DEFAULT
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.text.text_edge_io import TextEdge, without_doors
+from offhook.web.workers.local_worker_io import local_workers
 
 READY_S = 120.0
 """Time limit in s for workers of the configured engines to be ready."""
@@ -80,6 +81,8 @@ class Evaluation:
         self._coverage = coverage
         self._doors: dict[tuple[bool, LineSettings], EvalDoor] = {}
         """By whether there is sound, and by the line."""
+        self._has_workers = False
+        """Whether the engines of the configuration that run in workers can be reached."""
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
 
@@ -121,6 +124,10 @@ class Evaluation:
     async def _door(self, line: LineSettings, *, sound: bool) -> EvalDoor:
         async with self._starting:
             if (sound, line) not in self._doors:
+                if sound and not self._has_workers:
+                    workers = local_workers(_preloading(self._config))
+                    self._config = await self._stack.enter_async_context(workers)
+                    self._has_workers = True
                 opened = self._opened(line, sound=sound)
                 self._doors[sound, line] = await self._stack.enter_async_context(opened)
             return self._doors[sound, line]
@@ -139,6 +146,15 @@ class Evaluation:
             edge = Edge(without_doors(self._config)) if sound else TextEdge(self._config)
             async with _started(edge), eval_door(edge, None, self._coverage) as door:
                 yield door
+
+
+def _preloading(config: Config) -> Config:
+    """Returns a configuration whose engines have loaded before the first call: nobody is to wait
+    for that."""
+    sections = {"asr": config.asr, "tts": config.tts}
+    return config.model_copy(
+        update={kind: one.model_copy(update={"preload": True}) for kind, one in sections.items()}
+    )
 
 
 async def _failures_of_played(result: Any, visit: Visit) -> list[str]:

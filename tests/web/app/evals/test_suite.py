@@ -1,6 +1,7 @@
 """A suite of scenarios passes on a sound agent. Each fault that is planted is caught by the
 scenario that is meant for it, and by no other, every time."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,9 +11,11 @@ import pytest
 from offhook.web.app.cli.eval_io import run_evals
 from offhook.web.app.evals.coverage import coverage_of
 from offhook.web.app.evals.evaluation_io import Outcome, evaluate
-from offhook.web.app.evals.line_settings import OVER, LineSettings
-from offhook.web.app.evals.scenarios_io import VOICE, Scenario
+from offhook.web.app.evals.line_settings import NO_LINE, LineSettings
+from offhook.web.app.evals.scenarios_io import Scenario
+from offhook.web.config.engines import Asr
 from tests.web.app.evals import workshop as planted
+from tests.web.app.evals.spoken import EARS, VOICE
 from tests.web.app.evals.test_evaluation import cache as cache
 from tests.web.app.evals.workshop import workshop
 
@@ -28,6 +31,7 @@ CAUGHT_BY = {
     planted.LOSES_KEY: "talk/keys",
     planted.HANGS_UP: "talk/stays",
 }
+LINES = [LineSettings("webrtc"), LineSettings("sip", loss=2), LineSettings("twilio")]
 AT_ONCE = 6
 SHORT_MS = 3000
 """Time in which the scenario that is meant for a fault gives up."""
@@ -41,12 +45,25 @@ def give_up_soon(scenarios: list[Scenario], name: str) -> None:
                     expectation.within_ms = SHORT_MS
 
 
-async def outcomes_with(fault: str, runs: int = 1) -> list[Outcome]:
-    async with workshop(fault) as (config, scenarios, announced):
-        give_up_soon([*scenarios, *announced], CAUGHT_BY.get(fault, ""))
-        many = {"runs": runs, "at_once": AT_ONCE}
-        found = await evaluate(config, "workshop", scenarios, **many)  # type: ignore[arg-type]
-        return found + await evaluate(config, "announcer", announced, **many)  # type: ignore[arg-type]
+async def outcomes_with(
+    fault: str, runs: int = 1, line: LineSettings = NO_LINE, only: Sequence[str] = ()
+) -> list[Outcome]:
+    """Tries the workshop with a fault; `only` are names of scenarios, by default all."""
+    async with workshop(fault) as (config, *suite):
+        found: list[Outcome] = []
+        for agent, scenarios in zip(("workshop", "announcer"), suite, strict=True):
+            chosen = [one for one in scenarios if not only or one.name in only]
+            if line.over:
+                config = config.model_copy(update={"asr": Asr(**EARS)})
+                chosen = [spoken_by(one, line) for one in chosen]
+            give_up_soon(chosen, CAUGHT_BY.get(fault, ""))
+            found += await evaluate(config, agent, chosen, runs=runs, at_once=AT_ONCE)
+        return found
+
+
+def spoken_by(scenario: Scenario, line: LineSettings) -> Scenario:
+    scenario.script.user_audio, scenario.script.user_speech = True, VOICE
+    return replace(scenario, line=line)
 
 
 async def test_all_scenarios_pass_on_a_sound_agent() -> None:
@@ -75,21 +92,19 @@ async def test_every_run_gives_the_same_verdicts(fault: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["", planted.LOSES_KEY])
-@pytest.mark.parametrize("over", OVER)
-async def test_a_lost_key_is_caught_by_lines_too(over: str, fault: str) -> None:
-    async with workshop(fault) as (config, scenarios, _):
-        chosen = [
-            replace(scenario, line=LineSettings(over))
-            for scenario in scenarios
-            if scenario.name in ("talk/greets", "talk/keys")
-        ]
-        for scenario in chosen:
-            scenario.script.user_audio, scenario.script.user_speech = True, VOICE
-        give_up_soon(chosen, CAUGHT_BY.get(fault, ""))
-        outcomes = await evaluate(config, "workshop", chosen)
-    failed = {o.scenario: o.failures for o in outcomes if not o.passed}
-    assert list(failed) == ([CAUGHT_BY[fault]] if fault else []), failed
+@pytest.mark.parametrize("line", LINES, ids=[line.over for line in LINES])
+async def test_by_every_line_all_pass_every_time(line: LineSettings) -> None:
+    outcomes = await outcomes_with("", runs=2, line=line)
+    assert len(outcomes) >= 60
+    assert {o.scenario: o.failures for o in outcomes if not o.passed} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", CAUGHT_BY)
+@pytest.mark.parametrize("line", LINES, ids=[line.over for line in LINES])
+async def test_a_fault_is_caught_by_lines_too(line: LineSettings, fault: str) -> None:
+    outcomes = await outcomes_with(fault, line=line, only=("talk/greets", CAUGHT_BY[fault]))
+    assert [o.scenario for o in outcomes if not o.passed] == [CAUGHT_BY[fault]]
 
 
 async def test_what_no_scenario_has_used_is_told() -> None:

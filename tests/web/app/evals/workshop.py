@@ -83,7 +83,8 @@ def agent_says(asked: dict[str, Any], fault: str) -> Deltas:
     messages = asked["messages"]
     tools = {tool["function"]["name"] for tool in asked.get("tools") or ()}
     said = [str(m.get("content")) for m in messages if m["role"] == "user"]
-    last = said[-1] if said else ""
+    # On a busy machine a spoken sentence may be heard in two parts, each of which has its mark.
+    last = re.sub(r"^(.+?)( \1)+$", r"\1", said[-1]) if said else ""
     if "has_name" in tools or "has_day" in tools or "You fill in a form." in str(messages[0]):
         return _fill_in(messages, tools, last)
     if messages[-1]["role"] == "tool":

@@ -12,16 +12,15 @@ import numpy as np
 
 from benchmarks.answers.scenes import silence
 from benchmarks.answers.voices import trimmed, voices_of
-from benchmarks.servers.scripted import ScriptedRecognizer, ScriptedRecognizerStream
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, StreamOptions
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Config
+from tests.support.marks import Ears, marked
 from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.telephony.sip.phones import LOOPBACK, ToneHost, endpoint, port_of
@@ -44,10 +43,8 @@ VOICEMAIL = (
 @cache
 def speech(text: str) -> Pcm:
     """What is said for a text, as Flite reads it, and its mark: at 24 kHz in whole packets."""
-    voice = trimmed(voices_of("en")[0][1](SPOKEN[text])).astype(np.float64)
-    level = np.convolve(np.abs(voice), np.ones(CHUNK) / CHUNK, "same")
-    mark = MARK_SHARE * level * np.sin(2 * np.pi * MARKS_HZ[text] / RATE_IN * np.arange(len(voice)))
-    sound = np.concatenate((silence(300), np.clip(voice + mark, -32768, 32767))).astype(np.int16)
+    voice = trimmed(voices_of("en")[0][1](SPOKEN[text])).astype(np.int16)
+    sound = np.concatenate((silence(300).astype(np.int16), marked(voice, RATE_IN, MARKS_HZ[text])))
     sound = Resampler(RATE_IN, RATE_OUT).process(sound[: len(sound) // 2 * 2])
     return sound[: len(sound) // SAMPLES_OUT * SAMPLES_OUT]
 
@@ -245,51 +242,12 @@ SPOKEN = {
 """What is said for each text."""
 MARKS_HZ = dict(zip(SPOKEN, (2900, 3000, 3100, 3200), strict=True))
 """A tone within each text, by which it is known whatever a busy machine loses of its words."""
-MARK_SHARE = 0.3
-"""Its level, of the voice's own."""
-CHUNK = RATE_IN // 20
-"""Samples of a piece in which marks are looked for."""
-
-
-class Ears(ScriptedRecognizer):
-    """Knows what is said by its sound."""
-
-    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "ScriptedRecognizerStream":
-        return _Ear()
-
-
-class _Ear(ScriptedRecognizerStream):
-    def __init__(self) -> None:
-        super().__init__()
-        self._pieces: list[Pcm] = []
-
-    def feed(self, pcm: Pcm) -> None:
-        self._ms += len(pcm) * 1000 // RATE_IN
-        self._pieces.append(pcm)
-
-    def finish(self) -> None:
-        sound = np.concatenate([np.zeros(CHUNK, np.int16), *self._pieces])
-        words = max(SPOKEN, key=lambda text: power_at(MARKS_HZ[text], sound))
-        self._events.put_nowait(Final(words, self._ms))
-        self.cancel()
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._pieces.clear()
-
-
-def power_at(hz: float, sound: Pcm) -> float:
-    """The power of a tone, whatever its phase in each piece of the sound."""
-    pieces = sound[: len(sound) // CHUNK * CHUNK].reshape(-1, CHUNK)
-    return float(
-        (np.abs(pieces @ np.exp(-2j * np.pi * hz / RATE_IN * np.arange(CHUNK))) ** 2).sum()
-    )
 
 
 class PersonsEdge(ScriptedEdge):
     async def start(self) -> None:
         await super().start()
-        self.engines.configured.recognizer = Ears()
+        self.engines.configured.recognizer = Ears(MARKS_HZ)
 
 
 class Office:
