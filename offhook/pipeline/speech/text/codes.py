@@ -103,6 +103,8 @@ _DISTRICT = re.compile(r"[A-Z]{1,2}\d[A-Z\d]?")
 """Matches the first half of a British postcode."""
 _GERMAN_PLATE = re.compile("[A-ZÄÖÜ]{1,3}-[A-Z]{1,2}")
 _SLASH_DATE = re.compile(r"\d\d?([./])\d\d?\1\d{2,4}|\d{4}([./])\d\d?\2\d\d?")
+_LENGTH = re.compile(r"\d{1,2}-?(?:digit|letter|character|stellig|ziffrig|cijferig)")
+"""Matches how long a code is: "the 4-digit code"."""
 _BOTH = re.compile(r"(?=.*\d)(?=.*[A-Z])[A-Z0-9]{2,}")
 _ALWAYS = re.compile(
     r"[A-Z]{1,5}(?:[-/]\d+)*[-/]\d{4,}(?:[-/]\d+)*"  # INV-2024-0042
@@ -152,7 +154,7 @@ CODE_WORDS = {
     "en": CodeWords(
         words(
             "code passcode pin otp password passphrase cvv cvc zip zipcode postcode isbn imei "
-            "vin ssn iban swift bic pnr sku tan serial digit hotline helpline routing "
+            "vin ssn ein tin iban swift bic pnr sku tan serial digit hotline helpline routing "
             "combination buzzer"
         ),
         words(
@@ -316,6 +318,8 @@ def find_code(reading: Reading, language: str) -> Code | None:
     if re.fullmatch(r"-\d{3,4}", reading.core) and _is_ending(reading, reading.sentence()):
         return Code([reading.core[1:]])
     match, known = _CODE.fullmatch(reading.core), CODE_WORDS[language]
+    if _LENGTH.match(reading.core):
+        return None
     if not match or not any(map(str.isdecimal, reading.core)):
         return _plate(reading) or _lettered(reading, known)
     text = match["parts"]

@@ -207,12 +207,16 @@ def weekday(reading: Reading, names: Mapping[str, str], months: Collection[str])
     if day is None or (day[0].isupper() and not reading.core[0].isupper()):
         return None
     following = reading.following()
+    if following == "the" and re.match(r"\d\d?(?:st|nd|rd|th)", reading.following(1)):
+        return day
     lower = following[:1].islower() or following[:1].isdecimal() or following[:1] == "&"
     dotted = reading.trail.startswith(".") and (reading.trail != "." or lower)
     if dotted or _HOURS.match(following) or following.lower().rstrip(".,;") in _CLOSED:
         return day
     month = following if following[:1].isalpha() else ""
     if following[:1].isdecimal():
+        if re.fullmatch(r"\d\d?/\d\d?\W*", following):
+            return day
         month = reading.following(1)
         if month in _HOUR_WORDS:
             return day

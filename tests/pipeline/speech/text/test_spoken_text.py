@@ -116,7 +116,7 @@ ENGLISH = {
     "15/01/2024": "January fifteenth, twenty twenty-four",
     "January 15, 2024": "January fifteenth, twenty twenty-four",
     "Jan. 5": "January fifth",
-    "5 Jan 2024": "five January twenty twenty-four",
+    "5 Jan 2024": "the fifth of January twenty twenty-four",
     "15 January": "the fifteenth of January",
     "the 3rd of May": "the third of May",
     "May 3rd": "May third",

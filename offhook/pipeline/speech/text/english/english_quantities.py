@@ -27,12 +27,14 @@ from offhook.pipeline.speech.text.english.english_numbers import (
 from offhook.pipeline.speech.text.english.english_tables import (
     CURRENCIES,
     CURRENCY_CODES,
+    DAY_NAMES,
     DECADE_WORDS,
     IDENTIFIERS,
     MONTH_NAMES,
     NEVER_APART,
     NUMBERED,
     PER_WORDS,
+    PORTIONED,
     SCALES,
     SHORT_SCALES,
     UNITS,
@@ -180,7 +182,7 @@ _SCALE_NAMES |= {"℉": " Fahrenheit", "": ""}
 _ROUND_FEET = re.compile(r"(?P<feet>\d{1,2})['′’](?P<trail>[.,;:!?]*)")
 _FEET = re.compile(r"""(?P<feet>\d+)['′’](?P<inches>\d+(?:\.\d+)?)(?:["″”]|''|’’)?""")
 _PRODUCT = re.compile(rf"(?:{NUMBER})(?:[x×](?:{NUMBER}))+", re.IGNORECASE)
-_MULTIPLE = re.compile(rf"(?P<number>{NUMBER})[x×]")
+_MULTIPLE = re.compile(rf"(?P<number>{NUMBER})[x×](?:/(?P<per>[a-z]+))?")
 _ATTACHED = re.compile(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})(?P<unit>[A-Za-zµμΩ²³/]+)")
 _ARC = re.compile(
     rf"(?P<degrees>{NUMBER})°(?P<minutes>\d{{1,2}}(?:\.\d+)?)['′’]"
@@ -228,9 +230,11 @@ def feet_and_inches(reading: Reading) -> str | None:
 def with_unit(reading: Reading) -> str | None:
     """A number and its unit in one word: 5kg, 100km/h, 32GB, 10k, 3x, 4x4."""
     if match := _PRODUCT.fullmatch(reading.core):
-        return " by ".join(count(number) for number in re.findall(NUMBER, match[0]))
+        sides = re.findall(NUMBER, match[0])
+        return " by ".join(map(count, sides)) + _unit_behind(reading, sides[-1])
     if match := _MULTIPLE.fullmatch(reading.core):
-        return f"{count(match['number'])} times"
+        per = f" a {match['per']}" if match["per"] else ""
+        return f"{count(match['number'])} times{per}"
     match = _ATTACHED.fullmatch(reading.core)
     if not match:
         return None
@@ -276,6 +280,8 @@ _RATIO = re.compile(r"(\d{1,3}):(\d{1,3})")
 _SIGNED = re.compile(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})")
 
 
+_DAYS = DAY_NAMES.keys() | {day.lower() for day in DAY_NAMES.values()}
+_DUE = words("due date dated deadline")
 _EXPIRY = words("expires expiry expiration exp valid thru")
 """Words before a month and a year: 05/27."""
 
@@ -317,7 +323,9 @@ def parts_of_one(reading: Reading) -> str | None:
     upper, lower = int(match["upper"]), int(match["lower"])
     if (reading.core[0] == "0" or before(reading) in _EXPIRY) and 0 < upper < 13 <= lower < 50:
         return f"{MONTHS[upper - 1]} {year(2000 + lower)}"
-    if before(reading) in YEAR_WORDS and (day := date(lower, upper)):
+    parted = is_unit(reading.after().core) or reading.after().core in PORTIONED
+    dated = before(reading) in YEAR_WORDS or before(reading) in _DAYS | _DUE
+    if dated and not parted and (day := date(lower, upper)):
         return day
     if spoken := fraction(upper, lower):
         return _sign(match) + spoken + _unit_behind(reading, "1")
@@ -428,7 +436,8 @@ def _in_context(reading: Reading, text: str) -> str | None:
         return name(text)
     if _is_year(text) and (value >= 1900 or _means_year(reading, word)):
         return None if _is_counted(reading) else year(value)
-    if 1 <= value <= 31 and reading.after().core in MONTHS:
+    month = reading.after().core
+    if 1 <= value <= 31 and month.istitle() and month.lower() in MONTH_NAMES:
         return _day_of_month(reading, value, word)
     if 1 <= value <= 12 and (half := consume_half_day(reading)):
         return cardinal(value) + half
@@ -462,7 +471,9 @@ def _day_of_month(reading: Reading, day: int, word: str) -> str:
     """ "15 January" becomes "the fifteenth of January"."""
     month = reading.after().core
     reading.consume()
-    return f"{'' if word == 'the' else 'the '}{ordinal(day)} of {month}"
+    if month not in MONTHS and not ends_sentence(reading):
+        reading.drop_dot()
+    return f"{'' if word == 'the' else 'the '}{ordinal(day)} of {MONTH_NAMES[month.lower()]}"
 
 
 def _consume_unit(reading: Reading) -> str:

@@ -170,6 +170,10 @@ YEAR_WORDS = words(
     "in since by from until till of circa around before after during late early mid year class "
     "summer spring winter autumn fall on to and through"
 )
+PORTIONED = words(
+    "of cup cups teaspoon teaspoons tablespoon tablespoons inch hour mile pound price off"
+)
+"""Words behind a fraction, which is no date."""
 DECADE_WORDS = words("the her his their our my late early mid in")
 IDENTIFIERS = words(
     "room flight gate route highway bus train channel code pin zip zipcode extension http https "
@@ -200,11 +204,12 @@ ABBREVIATIONS = table(
     "a.k.a = also known as | w.r.t = with respect to | ave = Avenue | blvd = Boulevard | "
     "rd = Road | ln = Lane | hwy = Highway | apt = Apartment | ste = Suite | bldg = Building | "
     "govt = government | min = minimum | max = maximum | avg = average | temp = temperature | "
-    "tel = telephone | mon = Monday | tue = Tuesday | tues = Tuesday | wed = Wednesday | "
+    "tel = telephone | ext = extension | mon = Monday | tue = Tuesday | tues = Tuesday | "
+    "wed = Wednesday | "
     "thu = Thursday | thur = Thursday | thurs = Thursday | fri = Friday | sat = Saturday | "
     "sun = Sunday | appt = appointment | ph.d = P H D | b.sc = B S C | m.sc = M S C | "
     "incl = including | ref = reference | acct = account | "
-    "ct = Court | pkwy = Parkway | cir = Circle | "
+    "fl = Floor | rm = Room | ct = Court | pkwy = Parkway | cir = Circle | "
     "w/ = with | w/o = without | b/c = because | n/a = not applicable "
 )
 CAPITAL_ONLY = words("mon tue wed thu fri sat sun gen col rep sen co est pres hon")
@@ -220,12 +225,16 @@ STARTERS = words(
     "your his her our their its as for with please let no yes one most many some all"
 )
 """Words that start sentences; after "U.S." they make its dot a full stop."""
-WITHOUT_DOT = frozenset(("vs", "etc", "approx", "w/", "w/o", "b/c", "n/a", "a.k.a", "ave", "blvd"))
+WITHOUT_DOT = frozenset(
+    ("vs", "etc", "approx", "ext", "w/", "w/o", "b/c", "n/a", "a.k.a", "ave", "blvd")
+)
 BEFORE_NUMBER = table(
     "no = number | nos = numbers | p = page | pp = pages | fig = figure | vol = volume | "
     "ch = chapter | sec = section | art = article | pt = part | ext = extension | "
     "eq = equation | ver = version"
 )
+NUMBERED_THINGS = words("phone tracking card member employee serial part job rx customer")
+"""Words before "#" that are not before a bare number: "your tracking # is"."""
 KEYS = {"*": "star", "#": "pound"}
 """Keys of a telephone."""
 RELATIONS = frozenset("≈≅≃≤≥<>")

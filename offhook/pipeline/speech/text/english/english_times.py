@@ -8,6 +8,7 @@ import re
 
 from offhook.pipeline.speech.text.english.english_numbers import cardinal, clock, date, digits
 from offhook.pipeline.speech.text.reading import Reading
+from offhook.pipeline.speech.text.word_lists import words
 
 DASH = "[-–]"
 
@@ -69,6 +70,7 @@ _TIMES = re.compile(
 
 
 _DOTTED = re.compile(rf"\d\d?\.[0-5]\d(?P<half>{_HALF})?", re.IGNORECASE)
+ZONES = words("ET EST EDT CT CST CDT MT MST MDT PT PST PDT GMT UTC BST CET CEST")
 _UNTIL = ("-", "–", "to", "until", "till")
 
 
@@ -147,13 +149,16 @@ def consume_half_day(reading: Reading) -> str:
 
 
 def _drop_dot(reading: Reading, abbreviation: str) -> None:
-    if "." in abbreviation and not ends_sentence(reading):
+    zone = reading.following().rstrip(".,;:!?)") in ZONES
+    if "." in abbreviation and (zone or not ends_sentence(reading)):
         reading.drop_dot()
 
 
 def ends_sentence(reading: Reading) -> bool:
     """Returns whether an abbreviation's dot also ends the sentence: nothing follows, or a capital
     letter does."""
+    if reading.trail == "." and reading.following() == "&":
+        return False
     following = reading.next_char() if reading.trail == "." else "a"
     return not following or following.isupper()
 

@@ -25,11 +25,13 @@ from offhook.pipeline.speech.text.english.english_tables import (
     BEFORE_NUMBER,
     CAPITAL_ONLY,
     DAY_NAMES,
+    IDENTIFIERS,
     KEYS,
     MONTH_NAMES,
     NEVER_APART,
     NEVER_LAST,
     NUMBERED,
+    NUMBERED_THINGS,
     RELATIONS,
     RULERS,
     SIGNS,
@@ -89,6 +91,9 @@ _BETWEEN = (
     (re.compile(r"§+(?=\w)"), " section "),
     (re.compile(r"©(?=\w)"), " copyright "),
     (re.compile(r"№(?=\w)"), " number "),
+    (re.compile(r"(?<=[a-z]s)/(?:yr|year)$"), " per year"),
+    (re.compile(r"(?<=[a-z]s)/(?:mo|month)$"), " per month"),
+    (re.compile(r"(?<=[a-z]s)/(?=(?:day|week|night|hour|minute|person)$)"), " per "),
     (re.compile(r"(?<=[A-Za-z])[/_\\|](?=[A-Za-z0-9])"), " "),
 )
 
@@ -277,6 +282,9 @@ def _alphanumeric(reading: Reading) -> str | None:
 
 def _abbreviation(reading: Reading) -> str | None:
     key, dotted = reading.core.lower(), reading.trail.startswith(".")
+    if key == "min" and dotted and before(reading) == "per":
+        reading.drop_dot()
+        return "minute"
     if key in TITLES and (dotted or key in ("dr", "mr", "mrs")):
         return _title(reading, key)
     if key in MONTH_NAMES and reading.core != MONTH_NAMES[key]:
@@ -330,8 +338,9 @@ def _short_month(reading: Reading, key: str) -> str | None:
 
 
 def _before_number(reading: Reading, key: str) -> str | None:
-    """ "No. 5" is number five; "No." alone is no."""
-    code = re.match(r"#?[A-Z]+-?\d", reading.following())
+    """ "No. 5" is number five, "order no. is" too; "No." alone is no."""
+    following = reading.following()
+    code = re.match(r"#?[A-Z]+-?\d", following) or (key == "no" and following in ("is", "on"))
     if reading.trail != "." or not (code or reading.next_char().isdecimal()):
         return None
     reading.drop_dot()
@@ -365,6 +374,8 @@ def _roman(reading: Reading) -> str | None:
 
 def _signs(reading: Reading) -> str | None:
     """Symbols alone or inside a word: &, and/or, C#, x=5, snake_case."""
+    if reading.core == "#" and before(reading) in IDENTIFIERS | NUMBERED_THINGS:
+        return "number"
     if reading.core in KEYS and not _is_operand(reading.before[-1]):
         return KEYS[reading.core]
     if reading.core in SIGNS:

@@ -106,7 +106,12 @@ def agreeing_gender(language: Language, number: str, noun: str) -> str:
     if language.code in ("de", "it"):
         counts = number == "1" and noun.isalpha() and noun.istitle() == (language.code == "de")
         return gender_of(language, noun) if counts else ""
-    if not noun.isalpha() or language.code not in _FEMININE_ENDS or number[-2:] in ("11", "12"):
+    if (
+        not noun.isalpha()
+        or noun == "para"
+        or language.code not in _FEMININE_ENDS
+        or number[-2:] in ("11", "12")
+    ):
         return ""
     if language.code == "ru" and last == "2":
         return "f" if noun.endswith(("ы", "и")) else "m"

@@ -110,20 +110,26 @@ def _code(language: Language, written: str) -> str:
 
 def money(language: Language, reading: Reading) -> str | None:
     """3,50 €, $5, R$ 3,50, 2 millones €."""
-    patterns, core = shapes(language.decimal), reading.core
+    patterns = shapes(language.decimal)
+    core, per = _per(language, reading.core)
     match = patterns["money"].fullmatch(core) or patterns["money_after"].fullmatch(core)
     if match:
         code = _code(language, match["symbol"])
         if match["until"]:
-            return joined(language, both_ends(language, match), _currency(language, code, "5"))
-        return _amount(language, sign_of(language, match), match["number"], code)
+            of_them = _currency(language, code, "5")
+            return joined(language, both_ends(language, match), of_them, per)
+        sign = sign_of(language, match)
+        return joined(language, _amount(language, sign, match["number"], code), per)
     if core in CURRENCY_SIGNS or core in CURRENCY_CODES:
-        amount = patterns["number"].fullmatch(re.sub(",[-–]+$", "", reading.after().core))
+        after, per = _per(language, re.sub(",[-–]+$", "", reading.after().core))
+        amount = patterns["number"].fullmatch(after)
         if not amount or amount["until"]:
             return None
         reading.consume()
-        code = _code(language, core)
-        return _amount(language, sign_of(language, amount), amount["number"], code)
+        spoken = _amount(
+            language, sign_of(language, amount), amount["number"], _code(language, core)
+        )
+        return joined(language, spoken, per)
     match = patterns["number"].fullmatch(core)
     return _money_behind(language, reading, match) if match else None
 
@@ -141,7 +147,15 @@ _SHORT_SCALES = {
     "nl": {"mln": "miljoen", "mld": "miljard"},
     "de": {"Mio": "Millionen", "Mrd": "Milliarden"},
 }
-_PER = {"de": "pro", "fr": "par", "es": "por", "it": "al", "pt": "por"}
+_PER = {"de": "pro", "fr": "par", "es": "por", "it": "al", "pt": "por", "nl": "per"}
+
+
+def _per(language: Language, text: str) -> tuple[str, str]:
+    """Returns what stands before "/month", and "per month"; or the text and nothing."""
+    amount, _, unit = text.partition("/")
+    if not (unit.isalpha() and language.code in _PER):
+        return text, ""
+    return amount, f"{_PER[language.code]} {unit}"
 
 
 def _money_behind(language: Language, reading: Reading, match: re.Match[str]) -> str | None:
@@ -155,10 +169,7 @@ def _money_behind(language: Language, reading: Reading, match: re.Match[str]) ->
         name = _currency(language, _code(language, found[-1]), "5")
         amount = number_words(language, match["number"], "m")
         return f"{amount} {short[found[:-1]]} {_of(language, name)}{name}"
-    found, slash, unit = found.partition("/")
-    if slash and not (unit.isalpha() and language.code in _PER):
-        return None
-    per = f"{_PER[language.code]} {unit}" if slash else ""
+    found, per = _per(language, found)
     if found not in CURRENCY_SIGNS and found not in CURRENCY_CODES:
         return None
     reading.consume(2 if scale else 1)
@@ -244,7 +255,9 @@ def rank(language: Language, reading: Reading) -> str | None:
     if language.code == "de":
         articles = GERMAN_ARTICLES | GERMAN_DATIVE
         ranked = re.fullmatch(r"\d{1,4}", reading.core) and reading.trail == "."
-        if not ranked or reading.before[-1].lower() not in articles or not reading.next_char():
+        goes_on = len(reading.core) < 3 and ranked and reading.following()[:1].islower()
+        named = reading.before[-1].lower() in articles and ranked and reading.next_char()
+        if not (goes_on or named):
             return None
         reading.drop_dot()
         return german_rank(int(reading.core), reading)

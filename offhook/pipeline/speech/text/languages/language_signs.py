@@ -21,8 +21,12 @@ from offhook.pipeline.speech.text.languages.language_numbers import (
     shapes,
     sign_of,
 )
-from offhook.pipeline.speech.text.languages.language_quantities import unit_pattern
-from offhook.pipeline.speech.text.languages.language_tables import UNIT_IDS, Language
+from offhook.pipeline.speech.text.languages.language_quantities import measure, unit_pattern
+from offhook.pipeline.speech.text.languages.language_tables import (
+    CURRENCY_SIGNS,
+    UNIT_IDS,
+    Language,
+)
 from offhook.pipeline.speech.text.languages.spoken_numbers import cardinal, digits
 from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.word_lists import words
@@ -36,6 +40,9 @@ _SLASH = re.compile(r"(?P<sign>[-−+±]?)(?P<upper>\d{1,3})/(?P<lower>\d{1,3})"
 _POWER = re.compile(
     r"(?:(?P<times>\d+(?:[.,]\d+)?)[x×·*])?(?P<base>\d+(?:[.,]\d+)?|[^\W\d_]{1,2})"
     r"(?:\^(?P<power>-?\d+)|(?P<mark>[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
+)
+_PRODUCT = re.compile(
+    r"(?P<first>(?:[1-9]\d*(?:[.,]\d+)?[x×])+)(?P<last>[1-9]\d*(?:[.,]\d+)?[^\W\d]*)"
 )
 _FOOTNOTE = re.compile(r"(?P<word>[^\W\d_]{3,})[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 SPANISH_MOBILE = "679"
@@ -189,6 +196,17 @@ def _singular(language: Language, noun: str) -> str:
     return noun.removesuffix("s")
 
 
+def product(language: Language, reading: Reading) -> str | None:
+    """40x30x20 cm."""
+    match = _PRODUCT.fullmatch(reading.core)
+    if not match or "×" not in language.more_signs:
+        return None
+    reading.core = match["last"]
+    last = measure(language, reading) or _piece(language, reading.core)
+    first = (number_words(language, number) for number in re.split("[x×]", match["first"])[:-1])
+    return joined(language, *(f"{number} {language.more_signs['×']}" for number in first), last)
+
+
 def power(language: Language, reading: Reading) -> str | None:
     """10⁻³, 5×10⁶, 2^10, x²; after a word the number is a footnote's."""
     if not language.power:
@@ -224,7 +242,8 @@ def times(language: Language, reading: Reading) -> str | None:
     """A lone x between two numbers."""
     if reading.word != "x" or "×" not in language.more_signs:
         return None
-    numbers = reading.before[-1][-1:].isdecimal() and reading.next_char().isdecimal()
+    number = reading.next_char().isdecimal() or reading.following() in CURRENCY_SIGNS
+    numbers = number and reading.before[-1][-1:].isdecimal()
     return language.more_signs["×"] if numbers else None
 
 
@@ -234,6 +253,8 @@ def signs(language: Language, reading: Reading) -> str | None:
     if not language.more_signs:
         return None
     core = reading.core
+    if core == "*" and language.keys[0] and not reading.before[-1][-1:].isdecimal():
+        return language.keys[0]
     if core in language.more_signs:
         return language.more_signs[core]
     marks = [char for char in core if char in names and char not in "*°"]

@@ -127,7 +127,9 @@ GERMAN = Language(
         "bzw = beziehungsweise | ca = circa | dr = Doktor | prof = Professor | nr = Nummer | "
         "str = Straße | tel = Telefon | mio = Millionen | mrd = Milliarden | evtl = eventuell | "
         "inkl = inklusive | ggf = gegebenenfalls | hr = Herr | fr = Frau | st = Sankt | "
-        "med = med | std = Stunden | min = Minuten | vgl = vergleiche | max = maximal"
+        "med = med | std = Stunden | min = Minuten | vgl = vergleiche | max = maximal | "
+        "abs = Absatz | zzgl = zuzüglich | bspw = beispielsweise | mwst = Mehrwertsteuer | "
+        "mind = mindestens | geb = geboren | pers = Personen | tgl = täglich | gl = Gleis"
     ),
     scales=frozenset(("Million", "Millionen", "Milliarde", "Milliarden", "Tausend", "tausend")),
     more_signs=table(
@@ -164,6 +166,7 @@ SPANISH = Language(
         "ud = usted | uds = ustedes | etc = etcétera | p.ej = por ejemplo | "
         "p. ej = por ejemplo | núm = número | n.º = número | nº = número | "
         "aprox = aproximadamente | tel = teléfono | av = avenida | avda = avenida | "
+        "incl = incluido | izq = izquierda | dpto = departamento | máx = máximo | mín = mínimo | "
         "esq = esquina | pza = plaza | izda = izquierda | dcha = derecha | ctra = carretera | "
         "c/ = calle | "
         "ref = referencia | pág = página | "
@@ -205,6 +208,7 @@ FRENCH = Language(
         "dr = docteur | "
         "pr = professeur | etc = et cetera | p.ex = par exemple | p. ex = par exemple | "
         "pl = place | rte = route | bât = bâtiment | "
+        "incl = inclus | max = maximum | "
         "n° = numéro | env = environ | tél = téléphone | av = avenue | bd = boulevard | "
         "st = Saint | ste = Sainte | mmes = mesdames | réf = référence | c.-à-d = c'est-à-dire"
     ),
@@ -250,7 +254,7 @@ ITALIAN = Language(
         "int = interno | v.le = viale | p.za = piazza | p.zza = piazza | c.so = corso | "
         "l.go = largo | "
         "rif = riferimento | "
-        "prof = professor | ca = circa | n° = numero | n = numero"
+        "incl = incluso | max = massimo | prof = professor | ca = circa | n° = numero | n = numero"
     ),
     feminine=words("volta notte parte mano"),
     more_signs=table(
@@ -284,7 +288,7 @@ PORTUGUESE = Language(
         "tel = telefone | av = avenida | aprox = aproximadamente | pág = página | "
         "apto = apartamento | esq = esquerdo | dto = direito | r = rua | ref = referência | "
         "prof = professor | "
-        "profa = professora"
+        "profa = professora | incl = incluído | máx = máximo"
     ),
     more_signs=table(
         "× = vezes | · = vezes | * = vezes | ÷ = dividido por | ≠ = diferente de | "
@@ -314,6 +318,7 @@ DUTCH = Language(
         "dhr = de heer | mevr = mevrouw | dr = dokter | prof = professor | nr = nummer | "
         "tel = telefoon | bijv = bijvoorbeeld | bv = bijvoorbeeld | d.w.z = dat wil zeggen | "
         "enz = enzovoort | ca = circa | incl = inclusief | excl = exclusief | str = straat | "
+        "max = maximaal | "
         "st = Sint | blz = bladzijde | o.a = onder andere | t/m = tot en met"
     ),
     scales=frozenset(("duizend", "miljoen", "miljard")),

@@ -38,12 +38,13 @@ from offhook.pipeline.speech.text.languages.language_signs import (
     dash,
     part,
     power,
+    product,
     signs,
     thousands,
     times,
     written_down,
 )
-from offhook.pipeline.speech.text.languages.language_tables import Language
+from offhook.pipeline.speech.text.languages.language_tables import LANGUAGES, Language
 from offhook.pipeline.speech.text.languages.spoken_numbers import (
     cardinal,
     digits,
@@ -73,6 +74,10 @@ _SHORT_ENDS = {
 }
 _OFTEN = table("de = mal | nl = keer | fr = fois | es = veces | it = volte | pt = vezes")
 """Words behind the number of 3x."""
+_VERSIONED = words(
+    "version kapitel abschnitt chapitre section versión capítulo sección versione capitolo sezione "
+    "versão capítulo secção seção versie hoofdstuk paragraaf raum zimmer saal"
+)
 _FLIGHTS = words("zug train tren treno trein comboio flug vol vuelo volo voo vlucht")
 _EASTERN_CODES = re.compile(
     "(?:验证码|校验码|密码|号码|单号|编号|账号|卡号|代码|电话|尾号|"
@@ -123,6 +128,11 @@ def _address(language: Language, reading: Reading) -> str | None:
 
 _ISO_DATE = re.compile(r"(?P<year>\d{4})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)")
 _DATE = re.compile(r"(?P<day>\d\d?)(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<year>\d{4})")
+_DAY_MONTH = re.compile(r"(?P<day>\d\d?)(?P<mark>[-/])(?P<month>\d\d?)")
+_ON = words("le du au el al del día il dal dia em do ao op van")
+"""Words before a date without a year."""
+_PARTED = words("de des du del di dei della do dos da van")
+"""Words behind a fraction."""
 _ONE_TIME = r"(?P<{0}hour>[01]?\d|2[0-4])(?:[:h](?P<{0}minute>[0-5]\d)(?::[0-5]\d)?|h)"
 _TIME = re.compile(_ONE_TIME.format(""))
 _TIMES = re.compile(f"{_ONE_TIME.format('')}[-–]{_ONE_TIME.format('to_')}")
@@ -152,7 +162,7 @@ def _date(language: Language, reading: Reading) -> str | None:
             return f"{_day(language, day, reading)} {_month(language, month)}"
     match = _ISO_DATE.fullmatch(reading.core) or _DATE.fullmatch(reading.core)
     if not match:
-        return None
+        return _date_without_year(language, reading)
     day, month, year = int(match["day"]), int(match["month"]), int(match["year"])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
@@ -160,6 +170,27 @@ def _date(language: Language, reading: Reading) -> str | None:
     if language.code == "ru":
         return language.date.format(**names, year=russian_ordinal(year, "g"))
     return language.date.format(**names, year=year_words(language, str(year)))
+
+
+def _date_without_year(language: Language, reading: Reading) -> str | None:
+    """Le 14/3, op 14-3."""
+    match = _DAY_MONTH.fullmatch(reading.core)
+    before = reading.before[-1].lower().rstrip(".,")
+    dated = before in _ON or before in map(str.lower, _days(language.code).values())
+    if not match or not dated or (match["mark"] == "-") != (language.code == "nl"):
+        return None
+    day, month, noun = int(match["day"]), int(match["month"]), reading.after().core.lower()
+    if not (1 <= month <= 12 and 1 <= day <= 31) or noun in _PARTED | _lower_months(language.code):
+        return None
+    pattern = language.date.partition("{month}")[0] + "{month}"
+    return pattern.format(day=_day(language, day, reading), month=_month(language, month))
+
+
+@lru_cache
+def _short_months(code: str) -> dict[str, str]:
+    """Returns the names of the months by their abbreviations, without a dot."""
+    short = get_month_names("abbreviated", "format", code).items()
+    return {name.rstrip("."): _month(LANGUAGES[code], number) for number, name in short}
 
 
 @lru_cache
@@ -191,23 +222,29 @@ def _day(language: Language, day: int, reading: Reading) -> str:
 
 
 def _day_and_month(language: Language, reading: Reading) -> str | None:
-    """15 janvier, 15. Januar 2024, 15 января."""
-    day = reading.core
-    if not re.fullmatch(r"\d\d?", day) or reading.trail not in ("", "."):
+    """15 janvier, 1er déc., 15. Januar 2024, 15 января."""
+    day = re.fullmatch(r"(\d\d?)(?:er|º)?", reading.core)
+    if not day or reading.trail not in ("", "."):
         return None
     de = " de " if language.code in ("es", "pt") else " "
     following = [reading.following(0)]
     if de.strip() and following[0] == "de":
         following.append(reading.following(1))
-    elif de.strip() or (reading.trail == ".") != (language.code == "de"):
+    elif (reading.trail == ".") != (language.code == "de"):
         return None
-    month = re.match(r"\w*", following[-1])
-    if not month or month[0] not in _months(language.code):
+    name, dot, _ = following[-1].partition(".")
+    if de.strip() and len(following) == 1 and not dot:
+        return None
+    month = _short_months(language.code).get(name) if dot else None
+    if month is None:
+        month = re.sub(r"\W.*", "", following[-1])
+    if month not in _months(language.code):
         return None
     reading.surround(reading.lead, "")
     reading.consume(len(following))
-    spoken = f"{_day(language, int(day), reading)}{de}{month[0]}"
-    return spoken
+    if month != name and reading.following() and not reading.following()[0].isupper():
+        reading.drop_dot()
+    return f"{_day(language, int(day[1]), reading)}{de}{month}"
 
 
 def _time(language: Language, reading: Reading) -> str | None:
@@ -269,6 +306,18 @@ def _korean(language: Language, reading: Reading) -> str | None:
     reading.surround(reading.lead, trail)
     space = " " if rest.startswith("원") and len(spoken) > 2 else ""
     return spoken + space + rest
+
+
+def _version(language: Language, reading: Reading) -> str | None:
+    """Kapitel 3.2, version 1.10."""
+    versioned = reading.before[-1].lower() in _VERSIONED
+    if not versioned or not re.fullmatch(r"\d+(?:\.\d+)+", reading.core):
+        return None
+    point = f" {language.signs['.']} "
+    return point.join(
+        digits(language.code, part) if part[0] == "0" else number_words(language, part)
+        for part in reading.core.split(".")
+    )
 
 
 def _fraction(language: Language, reading: Reading) -> str | None:
@@ -451,6 +500,9 @@ def _sign_word(language: Language, reading: Reading) -> str | None:
         return joined(language, language.number, number_words(language, match[1]))
     if reading.word in ("№", "#", "n°", "N°") and reading.after().core[:1].isdecimal():
         return language.number
+    if reading.word.rstrip(".,;:!?") == "#" and language.keys[1]:
+        reading.surround("", reading.word[1:])
+        return language.keys[1]
     if reading.word in ("&", "+", "=", "%"):
         reading.surround("", "")
         return language.signs[reading.word]
@@ -460,7 +512,10 @@ def _sign_word(language: Language, reading: Reading) -> str | None:
 
 
 def _mixed(language: Language, reading: Reading) -> str | None:
-    """Letters and digits in one word: A320, GPT-4, 5G."""
+    """Letters and digits in one word: A320, GPT-4, 5G, 4-stellig."""
+    compound = re.fullmatch(r"(\d{1,3})-([a-zäöüß]{4,})", reading.core)
+    if compound and language.code in ("de", "nl"):
+        return number_words(language, compound[1]) + compound[2]
     if (often := re.fullmatch(r"(\d+)[x×]", reading.core)) and language.code in _OFTEN:
         return joined(language, number_words(language, often[1]), _OFTEN[language.code])
     match = re.fullmatch(r"\+?[^\W_]+(?:[-.][^\W_]+)*", reading.core)
@@ -486,9 +541,11 @@ RULES: tuple[Rule, ...] = (
         _postcode,
         _flight,
         _weekdays,
+        _version,
         _date,
         _day_and_month,
         written_down,
+        product,
         thousands,
         part,
         _time,
