@@ -68,9 +68,13 @@ def sentence(draw: random.Random, number: int) -> str:
     return " ".join(words)
 
 
+def call_id(number: int) -> str:
+    return f"{number:012x}"
+
+
 def rows(number: int, draw: random.Random, end: float, total: int) -> tuple[Any, ...]:
     """Returns the rows of a call: its own, its agent's, its events', its words."""
-    call, agent = f"{number:012x}", AGENTS[number % len(AGENTS)]
+    call, agent = call_id(number), AGENTS[number % len(AGENTS)]
     started = end - YEAR_S * (total - number) / total
     caller, latency = f"+4930{draw.randrange(10**7):07}", 300 + int(draw.expovariate(0.005))
     said = (sentence(draw, number), sentence(draw, number + 1))
@@ -216,6 +220,13 @@ def measure(store: CallStore, total: int, as_json: bool) -> None:
             found += len(store.find(search)[0])
             took.append(1000 * (time.perf_counter() - began))
         show(lines, name, found, took)
+    draw, took = random.Random(3), []
+    for _ in range(QUESTIONS):
+        call, began = call_id(draw.randrange(total)), time.perf_counter()
+        assert store.show(call) is not None
+        store.timeline(call)
+        took.append(1000 * (time.perf_counter() - began))
+    show(lines, "one call, with its words", QUESTIONS, took)
 
 
 def show(lines: Table, name: str, found: int, took: list[float]) -> None:
