@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from offhook.media.tasks_io import TaskSet, end_all, unended
+from offhook.media.tasks_io import TaskSet, end_all, first_of, unended
 from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -77,3 +77,39 @@ async def test_a_task_that_does_not_end_is_named_counted_and_left(
 async def test_an_owner_may_be_closed_by_a_task_of_its_own() -> None:
     tasks = TaskSet()
     await asyncio.wait_for(tasks.spawn(tasks.close(), "closer"), HANGS_S)
+
+
+async def test_the_first_of_two_ends_the_other() -> None:
+    ended = asyncio.Event()
+
+    async def works_on() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    assert await first_of(asyncio.sleep(0, "first"), works_on()) == ("first", None)
+    assert ended.is_set()
+
+
+async def test_the_first_of_two_may_fail_and_both_end_with_who_waits() -> None:
+    ended: list[str] = []
+
+    async def works_on(name: str) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(name)
+
+    async def fails() -> None:
+        raise ValueError("fails")
+
+    with pytest.raises(ValueError, match="fails"):
+        await first_of(works_on("one"), fails())
+    waiting = asyncio.create_task(first_of(works_on("two"), works_on("three")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.cancelled()
+    assert sorted(ended) == ["one", "three", "two"]

@@ -1,25 +1,23 @@
 """A call over a carrier's media stream, inbound or outbound."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from offhook.media.answer_status import AnswerStatus
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, Claim, Collected, LegStatistics, ModelTokens
+from offhook.media.leg import CallInfo, Collected, ModelTokens
 from offhook.telephony.call_progress_io import (
-    CallHistory,
     CallProgress,
     CallState,
     Decision,
-    Moment,
 )
 from offhook.telephony.call_record import CallRecord, EndedBy
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
 from offhook.telephony.carriers.streams.stream import Started
+from offhook.telephony.telephone_call import TelephoneCall
 
 # Call status reported by providers → (state, equivalent SIP status).
 STATUSES: Mapping[str, tuple[CallState, int]] = {
@@ -42,7 +40,7 @@ STATUSES: Mapping[str, tuple[CallState, int]] = {
 """Other statuses ("queued", "initiated", "started") change nothing: the call is being dialled."""
 
 
-class CarrierCall:
+class CarrierCall(TelephoneCall):
     """One call of a carrier, from its first webhook or dial request to its end."""
 
     def __init__(
@@ -54,26 +52,16 @@ class CarrierCall:
         agent: str,
         on_ended: Callable[[CallRecord], None],
     ) -> None:
-        self.call_id = call_id
-        """Our id of the call."""
+        super().__init__(call_id, info, agent)
         self.provider = provider
         """With the carrier's settings when the call began."""
         self.rest = rest
         """None for carriers without a REST API."""
-        self.info = info
-        self.agent = agent
-        self.answer_status = AnswerStatus()
-        """Of a call that we place."""
         self.provider_call_id = ""
-        self.claim: Claim | None = None
-        """Of its leg."""
         self.leg: CarrierLeg | None = None
         """Set while the call has a stream."""
-        self.history = CallHistory()
         self.outcome_url = ""
         """Where the provider says how a transfer has ended; "" if it does not."""
-        self.transferred_to = ""
-        """The target, from the request to transfer the call until that has failed."""
         self.part = 1
         """Number of its stream: there is another after each transfer that failed."""
         self.record: CallRecord | None = None
@@ -87,10 +75,6 @@ class CarrierCall:
         self._here, self._away, self._settled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
-    def state(self) -> CallState:
-        return self.history.state
-
-    @property
     def carrier(self) -> str:
         """Name of the carrier."""
         return self.provider.settings.name
@@ -100,14 +84,6 @@ class CarrierCall:
         """The call was transferred, and may come back."""
         left = self._left is not None and self.leg is None and self.state != "ended"
         return left and self.transferred_to != ""
-
-    @property
-    def progress(self) -> tuple[CallProgress, ...]:
-        return self.history.past
-
-    def events(self) -> AsyncGenerator[CallProgress, None]:
-        """Yield every state from the beginning until the call has ended."""
-        return self.history.events()
 
     async def until_begun(self) -> None:
         """Wait until the call has its stream, or has ended."""
@@ -189,42 +165,15 @@ class CarrierCall:
             self.set_state("ended", 0, self._left.end_reason, self._left.ended_by)
 
     def _make_record(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
-        info, leg, history, left = self.info, self.leg, self.history, self._left
+        leg, left = self.leg, self._left
         if leg is None and left is not None:
             to = self.transferred_to
             return replace(left, end_reason=reason, ended_by=ended_by, transferred_to=to)
-        line = leg.statistics() if leg is not None else LegStatistics()
-        return CallRecord(
-            call_id=self.call_id,
-            edge=info.edge,
-            remote_call_id=self.provider_call_id,
-            direction=info.direction,
-            started=history.began.time,
-            ended=(history.ended or Moment.now()).time,
-            end_reason=reason,
-            ended_by=ended_by,
-            status=200 if history.answered is not None else status,
-            answered=history.answered.time if history.answered is not None else None,
-            duration_seconds=history.duration_s,
-            setup_ms=history.setup_ms,
-            trunk=info.trunk,
-            caller=info.caller,
-            called=info.called,
-            tenant=info.tenant,
-            agent=(leg.answered_by if leg is not None else "") or self.agent,
+        record = self.record_with(leg, self.provider_call_id, status, reason, ended_by)
+        return replace(
+            record,
             codec=leg.codec if leg is not None else "",
-            packets_sent=line.packets_sent + (left.packets_sent if left else 0),
-            packets_received=line.packets_received + (left.packets_received if left else 0),
-            packets_lost=line.packets_lost + (left.packets_lost if left else 0),
-            jitter_ms=line.jitter_ms,
-            mos=line.mos,
-            input_tokens=self._tokens.input,
-            cached_tokens=self._tokens.cached,
-            output_tokens=self._tokens.output,
-            cost=self._tokens.cost,
-            answered_by=self.answer_status.result or "",
-            answered_by_ms=self.answer_status.after_ms,
-            message_left=self.answer_status.message_left,
-            collected=dict(self._collected),
-            transferred_to=self.transferred_to,
+            packets_sent=record.packets_sent + (left.packets_sent if left else 0),
+            packets_received=record.packets_received + (left.packets_received if left else 0),
+            packets_lost=record.packets_lost + (left.packets_lost if left else 0),
         )

@@ -10,19 +10,17 @@ How a call comes to be is in `incoming_calls_io`, `outgoing_calls_io` and `recov
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Literal, Protocol
 
 from loguru import logger
 
-from offhook.media.answer_status import AnswerStatus
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
-from offhook.media.leg import CallInfo, Claim, Leg, LegError
+from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, DialError
+from offhook.telephony.call_progress_io import CallProgress, CallState, DialError
 from offhook.telephony.call_record import Attempt
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import NotAcceptable
@@ -55,6 +53,7 @@ from offhook.telephony.sip.sessions.session_events import (
 from offhook.telephony.sip.siprec.recorded_leg_io import RecordedLeg
 from offhook.telephony.sip.siprec.recording_session import recorded_info
 from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.telephony.telephone_call import TelephoneCall
 
 
 class Endpoint(Protocol):
@@ -77,7 +76,7 @@ class Followed:
     """How it has ended meanwhile."""
 
 
-class SipCall:
+class SipCall(TelephoneCall):
     """One call with one far end, inbound or outbound. Implements LegControl for its leg."""
 
     def __init__(
@@ -88,25 +87,16 @@ class SipCall:
         info: CallInfo,
         ring_seconds: float,
     ) -> None:
-        self.call_id = call_id
+        super().__init__(call_id, info)
         self.trunk = trunk
-        self.claim: Claim | None = None
-        """Of its leg."""
-        self.info = info
-        self.agent = ""
-        """Name of the agent that handles the call; "" for the default."""
-        self.answer_status = AnswerStatus()
-        """Of a call that we place."""
         self.session: Session | None = None
         self.leg: Leg | None = None
         self.ring_seconds = ring_seconds
         self.transport = ""
         """Transport of the signalling, once any was sent or received."""
-        self.history = CallHistory()
         self.ended: Ended | None = None
         self.reason = ""
         """Why the call failed, if that is more specific than the session's reason."""
-        self.transferred_to = ""
         self.attempts: list[Attempt] = []
         """Completed INVITE attempts."""
         self.abandoned = ""
@@ -126,19 +116,6 @@ class SipCall:
         """The leg is ticked here, so that early media is audible before the answer."""
 
     # --- state ---
-
-    @property
-    def state(self) -> CallState:
-        return self.history.state
-
-    @property
-    def progress(self) -> tuple[CallProgress, ...]:
-        """Every state so far, the last MAX_HISTORY of them."""
-        return self.history.past
-
-    def events(self) -> AsyncGenerator[CallProgress, None]:
-        """Yield every state from the beginning until the call has ended."""
-        return self.history.events()
 
     def set_state(self, state: CallState, status: int = 0, reason: str = "") -> None:
         """Change the state. No-op if it is the same, or the call has ended."""
