@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -19,30 +19,33 @@ from offhook.telephony.sip.extensions.registrar import (
     Bindings,
 )
 from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.headers import MAX_SEQUENCE_NUMBER
 from offhook.telephony.sip.messages.uri import Uri
 
 MAX_SAVED_CHARACTERS = 4000
 """Limit of a phone's values together; one beyond it is not saved, and rings after a restart once it
 has registered again."""
 
-Address = tuple[str, int]
+Line = Annotated[str, Field(pattern=r"^[^\r\n]*$")]
+"""Text that may stand in a header: none of it begins another one."""
+Address = tuple[Line, Annotated[int, Field(ge=1, le=65_535)]]
 
 
 class _Phone(BaseModel):
     """The form in which a phone is saved. Times are seconds since 1970."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     key: str
-    contact: str
+    contact: Line
     remote: Address
     local: Address
-    path: tuple[str, ...]
+    path: tuple[Line, ...]
     call_id: str
-    cseq: int
+    cseq: Annotated[int, Field(ge=0, le=MAX_SEQUENCE_NUMBER)]
     expires: float
     since: float
-    user_agent: str
+    user_agent: Line
 
 
 class _Extension(BaseModel):

@@ -81,8 +81,11 @@ class WebRtcCaller:
                     hint = f"; try again in {retry} s" if retry else ""
                     raise CallError(f"{response.status}: {answer.get('error')}{hint}")
             await self.leg.accept(answer.get("sdp", ""))
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise CallError(f"no offhook server at {self._url}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            words = f"no offhook server at {self._url}: something else answers there"
+            raise CallError(words) from error
         return answer.get("pc_id")
 
     async def _cancel(self, pc_id: Any) -> None:

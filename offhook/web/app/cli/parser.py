@@ -220,9 +220,17 @@ def _calls(text: str) -> int:
     return int(text)
 
 
+def _url(text: str) -> str:
+    """An address of a server, with its scheme."""
+    if text and not text.startswith(("http://", "https://", "unix:")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no URL: write http://{text}")
+    return text
+
+
 def _call_parser(call: argparse.ArgumentParser) -> None:
     call.add_argument(
         "url",
+        type=_url,
         nargs="?",
         default="",
         help="URL of the server, e.g. http://localhost:7860 (default: that of "
@@ -397,6 +405,7 @@ def _phone_parsers(commands: Any) -> None:
 def _operator_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--url",
+        type=_url,
         default="",
         help="URL of the server, or unix:PATH (default: as in the configuration)",
     )

@@ -344,6 +344,13 @@ def test_the_command_line_says_what_is_wrong_in_one_line(capsys, tmp_path):
         assert says in error
 
 
+@pytest.mark.parametrize("arguments", [["call", "box:7860"], ["dial", "--url", "box:7860", "1"]])
+def test_an_address_without_http_is_named(arguments, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    assert capsys.readouterr().err.endswith("'box:7860' is no URL: write http://box:7860\n")
+
+
 # --- sound from files ---
 
 
