@@ -54,11 +54,11 @@ class Scene:
 
 HUMAN: frozenset[Result | None] = frozenset(("human",))
 MACHINE: frozenset[Result | None] = frozenset(("machine", "machine_end"))
-MAILBOX = MACHINE | {"unavailable"}
-"""Of the mailbox of a telephone that is switched off, which is said first."""
 MENU: frozenset[Result | None] = frozenset(("menu", "machine"))
 SCREENING: frozenset[Result | None] = frozenset(("screening", "machine"))
 UNAVAILABLE: frozenset[Result | None] = frozenset(("unavailable", "machine"))
+MAILBOX = MACHINE | UNAVAILABLE
+"""Of the mailbox of a telephone that is switched off, which is said first."""
 NOBODY: frozenset[Result | None] = frozenset(("unknown", None))
 
 

@@ -3,6 +3,8 @@ seconds since 1970, as several servers may share a queue.
 
     caller     waits → is offered to members → is connected, and no longer in the queue
                leaves: hangs up, waits for too long, is called back
+               is not reached when called back: keeps the place, and is called again after
+               CALLBACK_AGAIN_S, CALLBACK_TRIES times in all
     member     free → rung for a caller → speaks → wraps up → free
                declined or was not reached: rests for REST_S, and the caller is offered to others
 
@@ -27,6 +29,10 @@ KEPT_S = 180.0
 """Time in s for which the places of its callers are kept."""
 REST_S = 15.0
 """Time in s for which a member who has declined, or was not reached, is not rung."""
+CALLBACK_TRIES = 3
+"""Times that a caller is called back in vain before the place is given up."""
+CALLBACK_AGAIN_S = 120.0
+"""Time in s after which a caller who was not reached is called back again; others go first."""
 MAX_HANDLED = 20
 """Calls whose lengths make the waiting time that is announced; older ones do not count."""
 LATE_S = 2.0
@@ -57,6 +63,10 @@ class Ticket:
     """Name of the agent with whose voice a caller is called back."""
     calls_back: bool = False
     """Whether the caller has hung up, and is called back when it is its turn."""
+    tries: int = 0
+    """How often the caller was called back in vain."""
+    due: float = 0.0
+    """When the caller may be called back again."""
 
 
 @dataclass
@@ -137,6 +147,18 @@ class Queue:
         """A caller waits no longer; members who are rung for it are free."""
         if (ticket := self.tickets.pop(ticket_id, None)) is not None:
             self._withdraw(ticket, now)
+
+    def not_reached(self, ticket_id: str, now: float) -> bool:
+        """A caller was called back in vain, and members who were kept free for it are free; return
+        whether it is tried again."""
+        ticket = self.tickets.get(ticket_id)
+        if ticket is None:
+            return False
+        self._withdraw(ticket, now)
+        ticket.tries, ticket.due = ticket.tries + 1, now + CALLBACK_AGAIN_S
+        if ticket.tries >= CALLBACK_TRIES:
+            self.leave(ticket_id, now)
+        return ticket_id in self.tickets
 
     def position(self, ticket_id: str) -> int:
         """Return the place of a caller, the first is 1; 0: it does not wait."""
@@ -226,7 +248,7 @@ class Queue:
     def assign(self, now: float) -> None:
         """Offer those who wait to members who are free, the first first."""
         for ticket in self.order:
-            if ticket.offered or now - ticket.renewed > LEASE_S:
+            if ticket.offered or now < ticket.due or now - ticket.renewed > LEASE_S:
                 continue
             free = [a for a, member in self.members.items() if member.is_free(now)]
             if not free:
@@ -281,15 +303,18 @@ class Queue:
             member.rests_until = 0.0
 
     def presence(self, address: str, now: float) -> dict[str, Any]:
-        """Return what a member sees of the queue; times are those at which something began."""
+        """Return what a member sees of the queue; times are those at which something began.
+        `calls_back` is who is called back for the member, whose phone rings after that."""
         member = self.members[address]
         first = min((ticket.joined for ticket in self.tickets.values()), default=None)
+        ticket = self.tickets.get(member.ticket)
         return {
             "state": member.state(now),
             "since": member.since or None,
             "rests_until": member.rests_until if member.rests_until > now else None,
             "waiting": len(self.tickets),
             "waiting_since": first,
+            "calls_back": ticket.caller if ticket is not None and ticket.calls_back else None,
         }
 
     def _choose(self, addresses: list[str]) -> str:

@@ -6,20 +6,25 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
+
+from loguru import logger
 
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.kinds.announcement_io import Announcing
 from offhook.pipeline.conversation.call.absence_io import HandedOver
 from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.conversation.events import TransferProgress
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.web.config.config import Config
 from offhook.web.config.people.queues import AGENT, PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.config.people.tenants import owner
 from offhook.web.config.people.transfers import split_extension
+from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.queues.phrases import Phrase, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.queues.store_io import LocalOrders, Orders, RedisOrders
@@ -29,6 +34,7 @@ from offhook.web.edge.transfers.company_io import Company
 from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.transfers_io import Transferable, Transfers, language_of
 from offhook.web.http.queue_metrics import QueueMetrics
+from offhook.web.records.entries import PART_POSITIONS, Happened
 
 TICK_S = 1.0
 """Interval in s at which a queue is looked after, beside each change."""
@@ -38,12 +44,17 @@ MAX_GONE = 1000
 """Callers remembered who wait no longer."""
 
 
+GIVEN_UP = 100 * PART_POSITIONS
+"""Position, behind all others of a call, of the event that its caller was not reached."""
+
+
 class UnknownQueue(KeyError):
     """Raised when no queue, or no member of it, has that name."""
 
 
 class Phones(Protocol):
     config: Config
+    records: CallRecords
 
     @property
     def sip(self) -> SipEndpoint | None: ...
@@ -339,9 +350,25 @@ class Queues:
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await over.wait()
-        if ticket.id not in here:
-            self.count(name, "not_reached", 0)
-            await self.change(name, lambda queue: queue.leave(ticket.id, time.time()))
+        if ticket.id in here:
+            return
+        if await self.change(name, lambda queue: queue.not_reached(ticket.id, time.time())):
+            self._callbacks[name][ticket.id] = ticket
+        else:
+            self._give_up(name, ticket)
+        self.wake()
+
+    def _give_up(self, name: str, ticket: Ticket) -> None:
+        """Note with the call of a caller that calling back was in vain."""
+        self.count(name, "not_reached", 0)
+        reason = "was called back and not reached"
+        logger.info("{}: queue {}: {} {}", ticket.call, name, ticket.caller, reason)
+        if (kept := self._phones.records.kept) is not None:
+            waited_ms = int(1000 * (time.time() - ticket.joined))
+            fields = asdict(TransferProgress(waited_ms, PREFIX + name, "failed", reason=reason))
+            del fields["at_ms"]
+            event = Happened(ticket.call, GIVEN_UP, waited_ms, "transfer_progress", fields)
+            kept.add(event)
 
     # --- the operator ---
 

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offhook.web.edge.queues.queue import KEPT_S, LEASE_S, REST_S, Queue, Ticket
+from offhook.web.edge.queues.queue import (
+    CALLBACK_AGAIN_S,
+    CALLBACK_TRIES,
+    KEPT_S,
+    LEASE_S,
+    REST_S,
+    Queue,
+    Ticket,
+)
 
 FIVE = ("a", "b", "c", "d", "e")
 
@@ -125,6 +133,29 @@ def test_who_has_no_phone_at_any_server_is_not_rung() -> None:
     there.leave("t02", 3)
     there.see_phones("one", {"ext:101": False}, now=3 + LEASE_S)  # the other has died
     assert there.members["ext:101"].state(20) == "no_phone"
+
+
+def test_who_is_not_reached_is_called_back_again_in_the_same_place() -> None:
+    there, now = queue(["a"]), 0.0
+    called = ticket(1, calls_back=True)
+    there.join(called, now)
+    for tried in range(1, CALLBACK_TRIES + 1):
+        there.renew("s", [called], {}, now)
+        there.assign(now)
+        assert offered(there) == {"t01": ["a"]}
+        assert there.presence("a", now)["calls_back"] == "+49"
+        assert there.not_reached("t01", now) == (tried < CALLBACK_TRIES)
+        there.assign(now)
+        assert offered(there) == {}
+        assert there.presence("a", now)["state"] == "ready"
+        if tried == 1:
+            there.join(ticket(2, now), now)  # goes first until then, and keeps behind
+            assert there.position("t02") == 2
+            there.assign(now)
+            assert offered(there) == {"t02": ["a"]}
+            there.leave("t02", now)
+        now += CALLBACK_AGAIN_S
+    assert there.order == []
 
 
 def test_a_server_that_died_leaves_the_places_of_its_callers() -> None:

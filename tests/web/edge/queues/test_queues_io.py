@@ -1,6 +1,8 @@
 """Callers who wait for people, over real lines."""
 
 import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ from offhook.media.leg import LegError
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import TransferProgress
 from offhook.web.edge import admission_io
+from offhook.web.edge.queues import queue as order_of_queue
 from offhook.web.edge.queues import waiting_io
 from offhook.web.edge.queues.phrases import PHRASES, Phrase, announcement
+from offhook.web.edge.queues.queues_io import GIVEN_UP
 from offhook.web.edge.server_io import application
 from offhook.web.edge.transfers import music_io
 from tests.support.waiting import until
@@ -178,6 +182,36 @@ async def test_a_caller_is_called_back_in_the_same_place(monkeypatch: pytest.Mon
         await line.leg.hang_up("the caller hung up")
         await until(lambda: len(there.people.lines["accepts_by_key.1"]) == 2)
         await hangs_up(there, "492")
+
+
+@pytest.mark.slow
+async def test_who_is_not_reached_is_called_again_and_then_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting_io, "FIRST_S", 0.2)
+    monkeypatch.setattr(order_of_queue, "CALLBACK_AGAIN_S", 0.1)
+    name = "is_busy"
+    async with office(queue("accepts_by_key.1", callback_key="5")) as there:
+        member = next(iter(there.edge.queues._queue("support").members.values()))
+        member.paused = True
+        waiting = await waits(there, name)
+        await until(lambda: order(there) == [name])
+        there.callers.lines[name].leg.send_dtmf("5")
+        with pytest.raises(LegError, match="the caller is called back"):
+            await waiting
+        await until(lambda: order(there) == [name])
+        kept: list[Any] = []
+        monkeypatch.setattr(there.edge.records, "kept", SimpleNamespace(add=kept.append, words=""))
+        asked = there.edge.queues._queue("support").order[0].call
+        member.paused = False
+        left = {"queue": "support", "outcome": "not_reached"}
+        metrics = there.edge.metrics.registry
+        await until(lambda: metrics.get_sample_value("offhook_queue_left_total", left) == 1)
+        assert order(there) == []
+        assert member.state(time.time()) == "ready"
+        [given_up] = [one for one in kept if getattr(one, "position", 0) == GIVEN_UP]
+        assert (given_up.call, given_up.fields["state"]) == (asked, "failed")
+        monkeypatch.setattr(there.edge.records, "kept", None)
 
 
 def test_every_language_has_every_phrase() -> None:

@@ -76,7 +76,7 @@ export function start(context) {
   };
 }
 
-function queueOf({ name, state, waiting, waiting_since: since }) {
+function queueOf({ name, state, waiting, waiting_since: since, calls_back: back }) {
   const [kind, words] = STATES[state];
   const pause = state !== "paused";
   const set = async (paused) => {
@@ -93,5 +93,6 @@ function queueOf({ name, state, waiting, waiting_since: since }) {
     make("div", { className: "card-head" },
       make("h3", { dir: "auto" }, name), make("span", { className: "badge", data: { state: kind } }, words)),
     make("p", { className: "soft" }, waiting === 1 ? "1 caller waits" : `${waiting} callers wait`, wait),
+    back ? make("p", { dir: "auto" }, `${back} is called back: your phone rings once they have answered.`) : "",
     make("div", { className: "row-actions" }, ...buttons));
 }
