@@ -192,3 +192,23 @@ async def test_what_is_found_in_documents_is_in_the_record(
         found = talk.kept.events("passages_found")
         assert talk.most_like(TOMORROW, MONDAY) == TOMORROW
     assert [event["sources"] for event in found] == [sources]
+
+
+@pytest.mark.parametrize(
+    ("given", "fault", "collected"),
+    [
+        ("7", None, {"order": "7"}),
+        ("seven or so", {"order": "it has 1 to 40 digits and nothing else"}, {}),
+    ],
+)
+async def test_what_is_no_detail_is_not_noted_and_the_model_learns_why(
+    tmp_path: Path, given: str, fault: dict[str, str] | None, collected: dict[str, str]
+) -> None:
+    table = 'collect = {order = {type = "digits", ask = "the number", repeat = false}}'
+    answers = [calls("note_details", order=given)], [says("It comes tomorrow.")]
+    async with model(*answers) as endpoint, talking(tmp_path, endpoint, agent=table) as talk:
+        await talk.caller.gives_number()
+        await until(lambda: talk.kept.says("tomorrow"))
+        [result] = endpoint.results()
+    assert result.get("wrong") == fault
+    assert talk.kept.call().get("collected", {}) == collected
