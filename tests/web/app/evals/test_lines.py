@@ -1,13 +1,18 @@
 """Scenarios over real lines, words that were really heard, and the time that a caller waits."""
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from offhook.media.leg import CallInfo
+from offhook.media.pcm import RATE_IN
 from offhook.web.app.cli.eval_io import answer_times
+from offhook.web.app.evals.eval_leg_io import EvalLeg
 from offhook.web.app.evals.evaluation_io import Outcome, evaluate
 from offhook.web.app.evals.line_settings import OVER
 from offhook.web.app.evals.scenarios_io import scenarios_in
@@ -95,6 +100,26 @@ async def test_keys_go_by_the_line_and_the_agent_hangs_up(tmp_path: Path, over: 
         asked = scripted.requests[0]["messages"][-1]["content"]
     assert outcome.passed, outcome.failures
     assert "12" in asked
+
+
+async def sent(leg: EvalLeg, level: int, chunks: int) -> None:
+    """What a harness sends in chunks of 40 ms."""
+    sound = base64.b64encode(np.full(640, level, np.int16).tobytes()).decode()
+    data = {"base64Audio": sound, "sampleRate": RATE_IN}
+    for _ in range(chunks):
+        await leg.receive(json.dumps({"type": "raw-audio", "data": data}))
+
+
+async def test_a_harness_that_is_late_cuts_no_hole_into_words() -> None:
+    leg = EvalLeg("1", CallInfo(edge="eval"), sends_audio=False)
+    leg.connect()
+    levels: list[int] = []
+    leg.listen(lambda heard, said, now: levels.append(int(heard[0])))
+    for level, chunks, packets in ((0, 10, 20), (9, 5, 10), (9, 0, 15), (9, 5, 10), (0, 20, 40)):
+        await sent(leg, level, chunks)
+        for _ in range(packets):
+            leg.tick(len(levels) * 0.02)
+    assert "".join(map(str, levels)).strip("0") == "9" * 20
 
 
 SPOKEN = """

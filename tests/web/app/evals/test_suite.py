@@ -33,16 +33,16 @@ CAUGHT_BY = {
 }
 LINES = [LineSettings("webrtc"), LineSettings("sip", loss=2), LineSettings("twilio")]
 AT_ONCE = 6
-SHORT_MS = 3000
-"""Time in which the scenario that is meant for a fault gives up."""
+SHORT_MS, SPOKEN_MS = 3000, 20_000
+"""Time in which the scenario that is meant for a fault gives up, by text and by a line."""
 
 
-def give_up_soon(scenarios: list[Scenario], name: str) -> None:
+def give_up_soon(scenarios: list[Scenario], name: str, within_ms: int) -> None:
     for scenario in scenarios:
         if scenario.name == name:
             for turn in scenario.script.turns:
                 for expectation in turn.expect:
-                    expectation.within_ms = SHORT_MS
+                    expectation.within_ms = within_ms
 
 
 async def outcomes_with(
@@ -53,10 +53,12 @@ async def outcomes_with(
         found: list[Outcome] = []
         for agent, scenarios in zip(("workshop", "announcer"), suite, strict=True):
             chosen = [one for one in scenarios if not only or one.name in only]
+            within_ms = SHORT_MS
             if line.over:
+                within_ms = SPOKEN_MS
                 config = config.model_copy(update={"asr": Asr(**EARS)})
                 chosen = [spoken_by(one, line) for one in chosen]
-            give_up_soon(chosen, CAUGHT_BY.get(fault, ""))
+            give_up_soon(chosen, CAUGHT_BY.get(fault, ""), within_ms)
             found += await evaluate(config, agent, chosen, runs=runs, at_once=AT_ONCE)
         return found
 

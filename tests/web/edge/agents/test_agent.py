@@ -424,6 +424,7 @@ async def test_an_agent_has_its_own_greeting_voice_and_words_of_the_call(edge: E
             voice="rms",
             speed=1.2,
             context="Lindqvist",
+            noise_suppression="off",
         )
         info = CallInfo(edge="sip", caller="+49301", called="100", headers={"X-Name": "Ann"})
         page = Page()
@@ -448,6 +449,7 @@ async def test_an_agent_has_its_own_greeting_voice_and_words_of_the_call(edge: E
     speaking, hearing = call.engines.speaking, call.engines.hearing
     assert (speaking.voice, speaking.language, speaking.speed) == ("rms", "en", 1.2)
     assert (hearing.language, hearing.context) == ("en-GB", "Lindqvist")
+    assert call.engines.turn_detection.enhancement.noise_suppression == "off"
 
 
 async def test_a_call_is_no_longer_than_its_agent_allows(edge: Edge) -> None:

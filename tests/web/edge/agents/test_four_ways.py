@@ -52,6 +52,7 @@ base_url = "{model}"
 model = "m"
 greeting = "Corner Bikes, which order is it?"
 instructions = "You answer for a bike shop. The call is {{{{direction}}}}."
+{agent}
 
 [[agent.tools]]
 name = "order_status"
@@ -73,11 +74,12 @@ class Shop:
         self.asked: list[tuple[str, str]] = []
         self.answers = asyncio.Event()
         self.answers.set()
+        self.responds = lambda: web.json_response({"status": "sent", "cost": 12})
 
     async def order(self, request: web.Request) -> web.Response:
         self.asked.append((request.path, request.headers["Authorization"]))
         await self.answers.wait()
-        return web.json_response({"status": "sent", "cost": 12})
+        return self.responds()
 
 
 @asynccontextmanager
@@ -100,11 +102,12 @@ def with_lines(config: Config) -> Config:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, endpoint: str, backend: str, tool: str = ""
+    folder: Path, endpoint: str, backend: str, tool: str = "", agent: str = ""
 ) -> AsyncIterator[tuple[Edge, str]]:
-    """Yields a server and its URL; `tool` is more of the tool's table."""
+    """Yields a server and its URL; `tool` and `agent` are more of these tables."""
     path = folder / "offhook.toml"
-    path.write_text(FILE.format(folder=folder, model=endpoint, shop=backend, tool=tool))
+    tables = {"tool": tool, "agent": agent}
+    path.write_text(FILE.format(folder=folder, model=endpoint, shop=backend, **tables))
     config = with_lines(load(path, {}))
     edge = Edge(config)
     async with keeping(edge, config):
