@@ -37,8 +37,6 @@ WHOLE_WORDS = 2
 """Longest answer that is whole whatever its words."""
 PART_WORDS = 3
 """Longest part of a sentence that is taken for one by its first word."""
-YES_NO_WORDS = 4
-"""Longest answer that is whole if it begins with "yes", "no" or "thanks"."""
 QUESTION_WORDS = 3
 """Shortest question that is whole: "could you" goes on."""
 CLAUSE_WORDS = 7
@@ -203,10 +201,9 @@ def _is_question(text: str, said: list[str], known: Words) -> bool:
 def _is_short_answer(said: list[str], tail: str, asked: str, known: Words) -> bool:
     if _ends_with(tail, known.closing):
         return True
-    if said[0] in known.yes_no:
-        return len(said) <= YES_NO_WORDS
     names = any(words in question_of(asked) for words in known.questions.name)
-    return len(said) <= WHOLE_WORDS and not (names or _is_part(said, known))
+    is_part = said[0] not in known.yes_no and (names or _is_part(said, known))
+    return len(said) <= WHOLE_WORDS and not is_part
 
 
 def _is_part(said: list[str], known: Words) -> bool:

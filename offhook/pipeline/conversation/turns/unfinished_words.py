@@ -294,7 +294,7 @@ GERMAN = Words(
         "muss soll würde"
     ),
     main_verbs=frozenset(),
-    pronouns=frozenset(),
+    pronouns=_set("ich wir er"),
     fillers=_set("äh ähm hm hmm ehm öh"),
     holding=_ending(
         r"(?:kleinen |kurzen )?(?:moment|augenblick)(?: bitte)?|sekunde(?: bitte)?|"
@@ -417,7 +417,7 @@ SPANISH = Words(
     ),
     auxiliary=frozenset(),
     main_verbs=frozenset(),
-    pronouns=frozenset(),
+    pronouns=_set("me te se nos les"),
     fillers=_set("eh em este mmm hm"),
     holding=_ending(
         r"una? (?:momento|momentito|segundo|segundito|minuto|minutito)(?: por favor)?|"
@@ -523,7 +523,7 @@ FRENCH = Words(
     ),
     auxiliary=frozenset(),
     main_verbs=frozenset(),
-    pronouns=frozenset(),
+    pronouns=_set("je nous il elle on tu ils elles c'est j'ai c j"),
     fillers=_set("euh heu hum hm ben"),
     holding=_ending(
         r"une? (?:petite? )?(?:instant|moment|seconde|minute)(?: s'il vous plaît)?|attendez|"
