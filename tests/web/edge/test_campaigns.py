@@ -4,7 +4,7 @@ import asyncio
 import csv
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
+from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.media.leg import CallInfo
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config
@@ -20,10 +23,12 @@ from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S, until
+from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.edge.agents.test_agent import Page, called
 from tests.web.edge.callees import Callees
 from tests.web.edge.phones import Served
 from tests.web.edge.scripted_edge import ScriptedEdge
+from tests.web.edge.test_carriers import stream_url, webhook
 
 pytestmark = pytest.mark.asyncio
 CSV = {"Content-Type": "text/csv"}
@@ -46,13 +51,16 @@ def kind_of(number: str, times: int) -> str:
 
 
 @asynccontextmanager
-async def serving(folder: Path, far: str, **trunk: Any) -> AsyncIterator[Served]:
+async def serving(
+    folder: Path, far: str, carriers: Sequence[Any] = (), **trunk: Any
+) -> AsyncIterator[Served]:
     port = free_port()
     table = {
         "server": {"port": 0, "drain_seconds": 0, "max_calls": 10},
         "agent": {"greeting": "Hello."},
         "agents": {"caller": {"greeting": "Hello {{name}}.", "variables": {"name": "you"}}},
         "records": {"url": f"sqlite:///{folder}/calls.db", "spool": folder / "spool"},
+        "carriers": carriers,
         "sip": {
             "udp": port,
             "tcp": port,
@@ -121,6 +129,10 @@ async def test_twenty_are_called_within_the_limits_and_each_has_an_outcome(tmp_p
             "refused": 1,
         }
         assert found["calls"] == 20 + 4  # the busy and the failed once more
+        counted = server.edge.metrics.registry.get_sample_value
+        for outcome, calls_of_it in (("answered", 12), ("machine", 3), ("busy", 5), ("failed", 2)):
+            labels = {"outcome": outcome}
+            assert counted("offhook_campaign_calls_total", labels) == calls_of_it
         times_of = far.times_of()
         twice = {number for number, times in times_of.items() if times == 2}
         assert twice == {numbers[place] for place in (14, 15, 18, 19)}
@@ -135,6 +147,43 @@ async def test_twenty_are_called_within_the_limits_and_each_has_an_outcome(tmp_p
         call = await server.get(f"/calls/{rows[12]['call_id']}/record")
         assert (call["called"], call["record"]["answered_by"]) == (numbers[12], "fax")
         assert (call["agent"], call["variables"]) == ("caller", {"name": "n12"})
+
+
+async def test_a_carrier_places_the_calls(tmp_path: Path) -> None:
+    async with FakeRest() as rest:
+        known = rest.settings("twilio")
+        own = {name: getattr(known, name) for name in ("account", "secret", "number")}
+        here = {"rest_url": rest.url, "public_url": "http://127.0.0.1:1", "insecure": True}
+        carrier = {"provider": "twilio", "port": 0, **own, **here}
+        async with serving(tmp_path, "127.0.0.1:9", [carrier]) as server:
+            numbers = ["+4917012345601", "+4917012345602", "+4917012345603"]
+            begun = await post(
+                *(server, "/campaigns", 201),
+                recipients=[{"number": number} for number in numbers],
+                carrier="twilio",
+                agent="caller",
+                per_second=20,
+                retries={name: {"times": 0} for name in ("busy", "no_answer")},
+            )
+            await until(lambda: len(rest.calls) == 3)
+            theirs = {placed.values["To"]: placed.id for placed in rest.calls.values()}
+            assert server.edge.carriers is not None
+            in_progress = server.edge.carriers.calls.in_progress()
+            ours = {call.info.called: call.call_id for call in in_progress}
+            for number, status in zip(numbers, ("busy", "no-answer"), strict=False):
+                path = f"status/{ours[number]}"
+                await webhook(server, "twilio", theirs[number], path=path, CallStatus=status)
+            answered = numbers[2]
+            text = await webhook(server, "twilio", theirs[answered], path=f"voice/{ours[answered]}")
+            url, parameters = stream_url("twilio", text)
+            facts = CallFacts(call_id=theirs[answered], parameters=parameters)
+            person = FarEndCall(Twilio(facts))
+            await person.start(server.url.replace("http", "ws") + url.partition(":1")[2])
+            await until(lambda: server.edge.conversations)
+            await person.close()
+            found = await is_over(server, begun["campaign_id"])
+            assert found["outcomes"] == {"answered": 1, "busy": 1, "no_answer": 1}
+            assert not person.far_end.faults
 
 
 async def test_a_campaign_waits_for_lines_and_can_be_paused_appended_to_and_cancelled(

@@ -139,6 +139,7 @@ class CallRecords:
                 lambda model, cost: metrics.cost.labels(model).inc(cost),
             )
             analyst.start(self._queues)
+            store.calling.count = lambda outcome: metrics.campaign_calls.labels(outcome).inc()
             self._dialler = Dialler(store, Writer(server, process), self._host)
             self._dialler.start(self._queues)
             if config.s3.bucket:

@@ -54,6 +54,8 @@ class Calling:
     ) -> None:
         """`begin` opens a transaction."""
         self._begin, self._outbox = begin, outbox
+        self.count: Callable[[Outcome], None] = lambda outcome: None
+        """Counts the outcome of each call that this process has settled."""
 
     # --- placed ---
 
@@ -184,6 +186,7 @@ class Calling:
             values["next_at"] = again
         is_it = campaign_recipients.update().where(R.number == row.number, R.call == call, open_)
         connection.execute(is_it.values(values))
+        self.count(outcome)
         finish_if_over(connection, self._outbox, row.campaign, now)
 
 
