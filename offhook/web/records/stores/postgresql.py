@@ -14,7 +14,7 @@ CONNECT_S = 5
 """Time limit in s of a connection."""
 STATEMENT_S = 30
 """Time limit in s of a statement, so that no search goes on for ever."""
-FEW = 3000
+FEW = 1000
 """Calls with certain words up to which all of them are sorted; of more, some are soon found among
 the last calls."""
 
