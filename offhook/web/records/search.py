@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -89,13 +89,16 @@ class Search:
             raise SearchError(f"analysis: of a criterion, {', '.join(VERDICTS)}")
         return cls(**values)
 
-    def select(self, kind: StoreKind) -> sa.Select[Any]:
-        """Returns the SELECT of one call more than wanted, the last first. Raises SearchError."""
+    def select(self, kind: StoreKind, few: Sequence[int] | None = None) -> sa.Select[Any]:
+        """Returns the SELECT of one call more than wanted, the last first. `few` are the numbers of
+        those with its words, if they are known. Raises SearchError."""
         found = sa.select(*LISTED, calls.c.number)
         order: sa.ColumnElement[Any] = calls.c.started
         by_words = bool(self.text) and kind.words_order is not None
-        if self.text:
-            found = kind.with_words(found, self._words())
+        if few is not None:
+            found = found.where(calls.c.number.in_(few))
+        elif self.text:
+            found = kind.with_words(found, self.words())
         if by_words:
             assert kind.words_order is not None
             order = kind.words_order
@@ -135,7 +138,8 @@ class Search:
         if self.analysis:
             yield analysis_criteria.c.verdict == self.analysis
 
-    def _words(self) -> list[str]:
+    def words(self) -> list[str]:
+        """Returns the words that it looks for. Raises SearchError."""
         words = _WORD.findall(self.text.lower())
         if not words or len(words) > MAX_WORDS:
             raise SearchError(

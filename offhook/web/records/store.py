@@ -388,7 +388,9 @@ class CallStore:
         """Returns calls, the last first, and the cursor of those before them; "" if there are none.
         Raises SearchError."""
         with self._begin() as connection:
-            rows = connection.execute(search.select(self.kind)).mappings().all()
+            look = self.kind.few if search.text else None
+            few = None if look is None else look(connection, search.words())
+            rows = connection.execute(search.select(self.kind, few)).mappings().all()
             shown = rows[: search.limit]
             live = [row["id"] for row in shown if row["state"] == "live"]
             words = _last_words(connection, live) if search.state == "live" else {}

@@ -14,6 +14,7 @@ from offhook.web.records.entries import Happened, Recorded, digits_key
 from offhook.web.records.errors import SearchError, StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CRASHED, CallStore, Writer, rehearse
+from offhook.web.records.stores import postgresql
 from tests.web.records.made_calls import (
     HERE,
     NOON,
@@ -72,6 +73,18 @@ def test_a_phone_call_is_found_by_words_of_an_agent_and_page_by_page(
         more, cursor = store.find(Search(agent="front", limit=1, cursor=cursor))
         found += more
     assert [call["call_id"] for call in found] == ["c2", "c1", "c0"]
+
+
+def test_words_of_many_calls_and_of_few_are_found_alike(
+    store: CallStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "FEW", 2)
+    for number in range(3):
+        store.write(call_of(f"c{number}", "my card is lost", at=NOON + number), HERE, NOON)
+    store.write(call_of("rare", "a zebra", at=NOON + 9), HERE, NOON)
+    assert ids(store, text="card") == ["c2", "c1", "c0"]
+    assert ids(store, text="zebra") == ids(store, text="zeb*", agent="front") == ["rare"]
+    assert ids(store, text="zebra", to="2026-09-21T14:13:20") == ids(store, text="giraffe") == []
 
 
 def test_a_call_in_progress_is_there_with_what_was_said(store: CallStore) -> None:

@@ -8,12 +8,15 @@ from sqlalchemy.dialects.postgresql import insert
 
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
-from offhook.web.records.tables import METADATA
+from offhook.web.records.tables import METADATA, calls
 
 CONNECT_S = 5
 """Time limit in s of a connection."""
 STATEMENT_S = 30
 """Time limit in s of a statement, so that no search goes on for ever."""
+FEW = 1000
+"""Calls with certain words up to which all of them are sorted; of more, some are soon found among
+the last calls."""
 
 
 def _open(url: str) -> sa.Engine:
@@ -23,7 +26,8 @@ def _open(url: str) -> sa.Engine:
         words = "PostgreSQL needs the psycopg package: run .venv/bin/pip install 'psycopg[binary]'"
         raise StoreError(words) from error
     address = sa.make_url(url).set(drivername="postgresql+psycopg")
-    options = f"-c statement_timeout={STATEMENT_S * 1000}"
+    # A plan for any word is none for a rare one, nor for a common one.
+    options = f"-c statement_timeout={STATEMENT_S * 1000} -c plan_cache_mode=force_custom_plan"
     return sa.create_engine(
         address,
         pool_pre_ping=True,
@@ -38,6 +42,12 @@ def _with_words(found: sa.Select[Any], words: Sequence[str]) -> sa.Select[Any]:
     )
     matches = sa.text("calls.words @@ to_tsquery('simple', :match)")
     return found.where(matches.bindparams(match=" & ".join(quoted)))
+
+
+def _few(connection: sa.Connection, words: Sequence[str]) -> Sequence[int] | None:
+    numbers = _with_words(sa.select(calls.c.number), words).limit(FEW + 1)
+    found = connection.scalars(numbers).all()
+    return found if len(found) <= FEW else None
 
 
 def _erase(engine: sa.Engine) -> None:
@@ -67,5 +77,6 @@ POSTGRESQL = StoreKind(
     erase=_erase,
     size=_size,
     shared=True,
+    few=_few,
 )
 """The index has words as they are written, without stems: it does not know a call's language."""

@@ -37,3 +37,6 @@ class StoreKind:
     """Bytes that the database takes."""
     shared: bool
     """Whether several servers can use it."""
+    few: Callable[[sa.Connection, Sequence[str]], Sequence[int] | None] | None = None
+    """Returns the numbers of all calls with certain words, None if these are many: for a database
+    that does not know beforehand how rare a word is, and would look through all calls for one."""
