@@ -38,44 +38,50 @@ class TelephoneCall:
         """Yield every state from the beginning until the call has ended."""
         return self.history.events()
 
-    def record_with(
-        self, leg: Leg | None, remote_id: str, status: int, reason: str, ended_by: EndedBy
-    ) -> CallRecord:
-        """Return the call's record so far; `status` is that of a call that was not answered."""
-        info, history, answer = self.info, self.history, self.answer_status
-        line = leg.statistics() if leg is not None else LegStatistics()
-        tokens = leg.tokens if leg is not None else ModelTokens()
-        return CallRecord(
-            call_id=self.call_id,
-            edge=info.edge,
-            remote_call_id=remote_id,
-            direction=info.direction,
-            started=history.began.time,
-            ended=(history.ended or Moment.now()).time,
-            end_reason=reason,
-            ended_by=ended_by,
-            status=200 if history.answered is not None else status,
-            answered=history.answered.time if history.answered is not None else None,
-            duration_seconds=history.duration_s,
-            setup_ms=history.setup_ms,
-            trunk=info.trunk,
-            caller=info.caller,
-            called=info.called,
-            diverted_from=info.diverted_from,
-            agent=(leg.answered_by if leg is not None else "") or self.agent,
-            packets_sent=line.packets_sent,
-            packets_received=line.packets_received,
-            packets_lost=line.packets_lost,
-            jitter_ms=line.jitter_ms,
-            mos=line.mos,
-            input_tokens=tokens.input,
-            cached_tokens=tokens.cached,
-            output_tokens=tokens.output,
-            cost=tokens.cost,
-            answered_by=answer.result or "",
-            answered_by_ms=answer.after_ms,
-            message_left=answer.message_left,
-            collected=dict(leg.collected) if leg is not None else {},
-            transferred_to=self.transferred_to,
-            tenant=info.tenant,
-        )
+
+def record_of(
+    call: TelephoneCall,
+    leg: Leg | None,
+    remote_id: str,
+    status: int,
+    reason: str,
+    ended_by: EndedBy,
+) -> CallRecord:
+    """Return a call's record so far; `status` is that of a call that was not answered."""
+    info, history, answer = call.info, call.history, call.answer_status
+    line = leg.statistics() if leg is not None else LegStatistics()
+    tokens = leg.tokens if leg is not None else ModelTokens()
+    return CallRecord(
+        call_id=call.call_id,
+        edge=info.edge,
+        remote_call_id=remote_id,
+        direction=info.direction,
+        started=history.began.time,
+        ended=(history.ended or Moment.now()).time,
+        end_reason=reason,
+        ended_by=ended_by,
+        status=200 if history.answered is not None else status,
+        answered=history.answered.time if history.answered is not None else None,
+        duration_seconds=history.duration_s,
+        setup_ms=history.setup_ms,
+        trunk=info.trunk,
+        caller=info.caller,
+        called=info.called,
+        diverted_from=info.diverted_from,
+        agent=(leg.answered_by if leg is not None else "") or call.agent,
+        packets_sent=line.packets_sent,
+        packets_received=line.packets_received,
+        packets_lost=line.packets_lost,
+        jitter_ms=line.jitter_ms,
+        mos=line.mos,
+        input_tokens=tokens.input,
+        cached_tokens=tokens.cached,
+        output_tokens=tokens.output,
+        cost=tokens.cost,
+        answered_by=answer.result or "",
+        answered_by_ms=answer.after_ms,
+        message_left=answer.message_left,
+        collected=dict(leg.collected) if leg is not None else {},
+        transferred_to=call.transferred_to,
+        tenant=info.tenant,
+    )

@@ -50,12 +50,7 @@ class AgentTests(ABC):
 
     def run(self, test: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine to its end."""
-
-        async def limited() -> T:
-            async with asyncio.timeout(TEST_S):
-                return await test
-
-        return asyncio.run(limited())
+        return asyncio.run(asyncio.wait_for(test, TEST_S))
 
     def test_its_kind_has_a_name_and_a_title(self) -> None:
         kind = kind_of(self.kind)

@@ -60,12 +60,7 @@ class EngineTests(ABC):
     def run(self, test: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the event loop of the engine."""
         runner, _ = self._started()
-
-        async def limited() -> T:
-            async with asyncio.timeout(TEST_S):
-                return await test
-
-        return runner.run(limited())
+        return runner.run(asyncio.wait_for(test, TEST_S))
 
     def _started(self) -> tuple[asyncio.Runner, Any]:
         if type(self) not in self._loops:

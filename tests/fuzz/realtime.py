@@ -169,9 +169,7 @@ class _Conversation:
         self._chance, self._result = chance, result
         transport = chance.choice((Transport.WEBSOCKET, Transport.RTP))
         frozen = FrozenFields(chance.choice(((), ("tools", "instructions"))))
-        self._core = RealtimeConversation(
-            ConversationSession(), transport, frozen=frozen, lenient=chance.random() < 0.3
-        )
+        self._core = RealtimeConversation(ConversationSession(), transport, frozen=frozen)
         self._items, self._responses = ["item_none"], ["resp_none"]
         self._lists: list[str] = []
         self._calls: list[str] = []

@@ -47,25 +47,22 @@ def delay_impairment(delay_ms: float) -> float:
     return 25.0 * (pow(1 + pow(x, 6), 1 / 6) - 3 * pow(1 + pow(x / 3, 6), 1 / 6) + 2)
 
 
-def loss_impairment(loss_fraction: float, burst_ratio: float, codec: CodecRobustness) -> float:
-    """Ie,eff of G.107 §7.5: the impairment by the codec and by loss (0..1)."""
+def loss_impairment(loss_fraction: float, codec: CodecRobustness) -> float:
+    """Ie,eff of G.107 §7.5: the impairment by the codec and by random loss (0..1)."""
     percent = 100.0 * loss_fraction
-    return codec.ie + (95.0 - codec.ie) * percent / (percent / burst_ratio + codec.bpl)
+    return codec.ie + (95.0 - codec.ie) * percent / (percent + codec.bpl)
 
 
-def mos(
-    delay_ms: float, loss_fraction: float, burst_ratio: float = 1.0, codec: str = "opus"
-) -> float:
+def mos(delay_ms: float, loss_fraction: float, codec: str = "opus") -> float:
     """Estimate the mean opinion score of a conversation, 1.0 .. 4.5 (G.107 Annex B).
 
     `delay_ms` is one way, mouth to ear: half the round trip, the jitter buffer, packet and codec.
-    `loss_fraction` (0..1) counts packets never played, late ones included, after FEC. `burst_ratio`
-    is the mean length of loss runs over that of random loss (1 = random). `codec` is an SDP
-    encoding name, in any case; one without planning values is rated as G.711.
+    `loss_fraction` (0..1) counts packets never played, late ones included, after FEC. `codec`
+    is an SDP encoding name, in any case; one without planning values is rated as G.711.
     """
     robustness = CODECS.get(codec.lower(), CODECS["pcmu"])
     r = R_DEFAULT - delay_impairment(delay_ms)
-    r -= loss_impairment(min(max(loss_fraction, 0.0), 1.0), max(burst_ratio, 1.0), robustness)
+    r -= loss_impairment(min(max(loss_fraction, 0.0), 1.0), robustness)
     if r <= 0:
         return 1.0
     # Annex B's cubic dips below 1 for R under 6.5.

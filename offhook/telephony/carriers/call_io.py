@@ -17,7 +17,7 @@ from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
 from offhook.telephony.carriers.streams.stream import Started
-from offhook.telephony.telephone_call import TelephoneCall
+from offhook.telephony.telephone_call import TelephoneCall, record_of
 
 # Call status reported by providers → (state, equivalent SIP status).
 STATUSES: Mapping[str, tuple[CallState, int]] = {
@@ -169,7 +169,7 @@ class CarrierCall(TelephoneCall):
         if leg is None and left is not None:
             to = self.transferred_to
             return replace(left, end_reason=reason, ended_by=ended_by, transferred_to=to)
-        record = self.record_with(leg, self.provider_call_id, status, reason, ended_by)
+        record = record_of(self, leg, self.provider_call_id, status, reason, ended_by)
         return replace(
             record,
             codec=leg.codec if leg is not None else "",

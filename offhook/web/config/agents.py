@@ -36,10 +36,9 @@ from offhook.web.config.language_models.analysis import Analysis
 from offhook.web.config.language_models.chat_model import ChatModel
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.pronunciation import Pronouncing
-from offhook.web.config.section import Section, or_plugin
+from offhook.web.config.section import Secrets, Section, or_plugin
 from offhook.web.config.targets import checked_target
 from offhook.web.config.tools import OWN, HttpTool, PythonFunction
-from offhook.web.http.webhook_signature import signing_key
 
 MAX_SPOKEN_CHARS = 2000
 """Maximum characters of a text that an agent speaks as it stands."""
@@ -274,7 +273,7 @@ class Agent(AgentModel, Pronouncing, Flowing):
         examples=["https://app.example/hook"],
     )
     """URL of the webhook's receiver."""
-    secrets: Annotated[tuple[str, ...], Field(repr=False, max_length=4)] = ()
+    secrets: Secrets = ()
     """Secrets that sign the webhook, usually one; a second one while the receiver changes over.
     `whsec_` and base64, or any text."""
     accept_seconds: float = Field(20, gt=0, le=60)
@@ -454,13 +453,6 @@ class Agent(AgentModel, Pronouncing, Flowing):
     @classmethod
     def _can_be_called(cls, target: str) -> str:
         return checked_target(target) if target else ""
-
-    @field_validator("secrets")
-    @classmethod
-    def _sign(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
-        for secret in secrets:
-            signing_key(secret)
-        return secrets
 
     @property
     def limits(self) -> Limits:

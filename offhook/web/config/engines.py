@@ -122,6 +122,10 @@ class SpeechEngine(Section):
     """Whether the server is ready only once the worker has loaded. By default true with `url`; a
     local worker is started by the first call, whose speech is buffered meanwhile."""
 
+    def options(self) -> StreamOptions | VoiceOptions:
+        """Returns how its streams are opened. Raises ValueError."""
+        raise NotImplementedError
+
     @property
     def torch_device(self) -> Device:
         """Returns the device of one worker."""
@@ -158,6 +162,7 @@ class SpeechEngine(Section):
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
+        self.options()
         if faults := list(self._faults()):
             raise ValueError("\n".join(faults))
         return self
@@ -230,11 +235,6 @@ class Asr(SpeechEngine):
             hub,
         )
 
-    @model_validator(mode="after")
-    def _has_options(self) -> Self:
-        self.options()
-        return self
-
     def options(self) -> StreamOptions:
         return StreamOptions(self.update_ms, self.context, self.language or None)
 
@@ -280,11 +280,6 @@ class Tts(SpeechEngine, Pronouncing):
             *(self.model, self.torch_device, self.voices, self.audio_cache, self.audio_cache_mb),
             *(hub, self.precision),
         )
-
-    @model_validator(mode="after")
-    def _has_options(self) -> Self:
-        self.options()
-        return self
 
     def options(self) -> VoiceOptions:
         return VoiceOptions(self.voice, self.language, self.instructions, self.speed)

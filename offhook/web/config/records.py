@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
-from offhook.web.config.section import Section
-from offhook.web.http.webhook_signature import signing_key
+from offhook.web.config.section import Secrets, Section
 from offhook.web.records.webhooks import EventType, Receiver
 
 USUAL_EVENTS: tuple[EventType, ...] = ("call.ended",)
@@ -19,7 +18,7 @@ class RecordsWebhook(Section):
     url: str = Field(
         pattern=r"^https?://[^/?#@\s]+(/[^#\s]*)?$", examples=["https://crm.example/hook"]
     )
-    secrets: Annotated[tuple[str, ...], Field(repr=False, min_length=1, max_length=4)]
+    secrets: Annotated[Secrets, Field(min_length=1)]
     """Secrets that sign what is sent, usually one; a second one while the receiver changes over.
     `whsec_` and base64, or any text."""
     events: tuple[EventType, ...] = USUAL_EVENTS
@@ -27,13 +26,6 @@ class RecordsWebhook(Section):
     tenant: str = ""
     """Name of the [tenants] table of whose calls, trunks and campaigns it is told; empty: of
     all."""
-
-    @field_validator("secrets")
-    @classmethod
-    def _are_keys(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
-        for secret in secrets:
-            signing_key(secret)
-        return secrets
 
 
 Days = Annotated[int, Field(ge=0, le=36_500)]

@@ -13,6 +13,8 @@ from pydantic import (
     WrapValidator,
 )
 
+from offhook.web.http.webhook_signature import signing_key
+
 T = TypeVar("T", bound=Collection[str])
 
 Secret = Annotated[str, Field(repr=False)]
@@ -21,6 +23,16 @@ Secret = Annotated[str, Field(repr=False)]
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _signing(secrets: tuple[str, ...]) -> tuple[str, ...]:
+    for secret in secrets:
+        signing_key(secret)
+    return secrets
+
+
+Secrets = Annotated[tuple[str, ...], Field(repr=False, max_length=4), AfterValidator(_signing)]
+"""Secrets that sign webhooks."""
 
 
 def or_plugin(is_known: Callable[[str], bool]) -> WrapValidator:

@@ -128,10 +128,10 @@ def parse_secret_request(body: bytes) -> SecretRequest:
         raise bad_json(error) from error
 
 
-def bad_json(error: ValidationError, prefix: str = "") -> ApiError:
-    """Returns the error for an invalid body, whose fields are named with `prefix`."""
+def bad_json(error: ValidationError) -> ApiError:
+    """Returns the error for an invalid body."""
     fault = error.errors()[0]
-    param = prefix + ".".join(map(str, fault["loc"])) or None
+    param = ".".join(map(str, fault["loc"])) or None
     code = {
         "missing": "missing_required_parameter",
         "extra_forbidden": "unknown_parameter",

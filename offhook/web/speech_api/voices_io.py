@@ -15,7 +15,7 @@ from offhook.pipeline.speech.remote.voices_protocol import (
     list_table,
     voice_table,
 )
-from offhook.pipeline.speech.synthesizer import KnownVoice, Synthesizer
+from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
     CloningUnsupported,
@@ -50,12 +50,7 @@ CLONING = (
 async def list_voices(request: web.Request) -> web.Response:
     """GET /v1/audio/voices."""
     synthesizer = await request.app[SPEECH].synthesizer()
-    return web.json_response(list_table(await known_voices(synthesizer)))
-
-
-async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
-    """Returns the voices, the default first. Raises EngineError."""
-    return await synthesizer.known_voices()
+    return web.json_response(list_table(await synthesizer.known_voices()))
 
 
 async def add_voice(request: web.Request) -> web.Response:

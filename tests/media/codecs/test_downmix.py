@@ -13,7 +13,7 @@ from offhook.media.codecs.downmix import Downmix
 from offhook.media.pcm import RATE_IN, Pcm, dbfs
 from offhook.pipeline.engines.qwen3_tts import recordings_io
 from offhook.web.app.cli.caller_io import read_audio
-from offhook.web.speech_api.http.file_transcription_io import read_pieces
+from offhook.web.speech_api.http.file_transcription_io import Pieces
 
 RNG = np.random.default_rng(1)
 SPEECH = (6000 * np.sin(np.arange(2 * RATE_IN) / 7) * np.sin(np.arange(2 * RATE_IN) / 3000)).astype(
@@ -73,7 +73,7 @@ def test_files_of_antiphase_stereo_are_heard_wherever_they_are_read(tmp_path: Pa
         file.writeframes(pairs(SPEECH, -SPEECH).tobytes())
     path = tmp_path / "antiphase.wav"
     path.write_bytes(data.getvalue())
-    uploaded = np.concatenate([piece.pcm for piece in read_pieces(path, (27.0,))])
+    uploaded = np.concatenate([piece.pcm for piece in Pieces(path, (27.0,))])
     sample, rate = recordings_io.read_recording(data.getvalue())
     for heard in (uploaded, read_audio(path), sample):
         assert dbfs(heard) == pytest.approx(dbfs(SPEECH), abs=0.5)

@@ -8,7 +8,6 @@ from offhook.media.rtp.quality import CODECS, R_DEFAULT, delay_impairment, mos
 
 delays = st.floats(0, 5000)
 losses = st.floats(0, 1)
-bursts = st.floats(1, 8)
 codecs = st.sampled_from(sorted(CODECS))
 
 
@@ -28,10 +27,6 @@ def test_loss_costs_what_g107_says() -> None:
     assert mos(0, 0.02, codec="pcmu") == pytest.approx(4.24, abs=0.01)
 
 
-def test_bursts_hurt_more_than_random_loss() -> None:
-    assert mos(50, 0.05, burst_ratio=2) < mos(50, 0.05) - 0.1
-
-
 def test_a_bad_call_is_told_from_a_good_one() -> None:
     good = mos(80, 0.0)
     poor = mos(250, 0.05)
@@ -44,20 +39,16 @@ def test_a_codec_without_planning_values_is_rated_as_g711() -> None:
     assert mos(20, 0.01, codec="L16") == mos(20, 0.01, codec="pcma")
 
 
-@given(delays, losses, bursts, codecs)
-def test_on_the_scale(delay_ms: float, loss: float, burst: float, codec: str) -> None:
-    assert 1.0 <= mos(delay_ms, loss, burst, codec) <= 4.5
+@given(delays, losses, codecs)
+def test_on_the_scale(delay_ms: float, loss: float, codec: str) -> None:
+    assert 1.0 <= mos(delay_ms, loss, codec) <= 4.5
 
 
-@given(delays, delays, losses, bursts, codecs)
-def test_more_delay_is_never_better(
-    a: float, b: float, loss: float, burst: float, codec: str
-) -> None:
-    assert mos(max(a, b), loss, burst, codec) <= mos(min(a, b), loss, burst, codec) + 1e-9
+@given(delays, delays, losses, codecs)
+def test_more_delay_is_never_better(a: float, b: float, loss: float, codec: str) -> None:
+    assert mos(max(a, b), loss, codec) <= mos(min(a, b), loss, codec) + 1e-9
 
 
-@given(losses, losses, delays, bursts, codecs)
-def test_more_loss_is_never_better(
-    a: float, b: float, delay_ms: float, burst: float, codec: str
-) -> None:
-    assert mos(delay_ms, max(a, b), burst, codec) <= mos(delay_ms, min(a, b), burst, codec) + 1e-9
+@given(losses, losses, delays, codecs)
+def test_more_loss_is_never_better(a: float, b: float, delay_ms: float, codec: str) -> None:
+    assert mos(delay_ms, max(a, b), codec) <= mos(delay_ms, min(a, b), codec) + 1e-9

@@ -29,7 +29,7 @@ TAIL_MS, EDGE_MS = 250, 120
 """Least silence in ms after an utterance, and what the mel spectrum needs beyond a window."""
 LARGE_BYTES = 200 << 20
 """Size of an encoder from which one thread may be too slow for live speech."""
-ICEFALL_FRAME_MS, NEMO_FRAME_MS, MEL_FRAME_MS = 40, 80, 10
+ICEFALL_FRAME_MS, MEL_FRAME_MS = 40, 10
 """Resolution of word times, and of the metadata that count frames."""
 BLANKS = ("<blk>", "<eps>", "<blank>")
 NEMO_CACHES = tuple(f"cache_last_{name}_dim{i}" for name in ("channel", "time") for i in (1, 2, 3))

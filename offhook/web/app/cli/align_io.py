@@ -9,7 +9,6 @@ from offhook.pipeline.engines.shared.asr_models import Device
 from offhook.pipeline.speech.engines import aligner
 from offhook.pipeline.speech.errors import UnsupportedRequest
 from offhook.pipeline.speech.recognizer import Progress, Word
-from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.speech_api.http.alignments_io import read_whole
 from offhook.web.speech_api.http.transcript import Segment, Transcript
 from offhook.web.workers.engines.engines_io import check_engine
@@ -49,8 +48,3 @@ def aligner_here(model: str, device: Device, hub: str, progress: Progress) -> Al
             raise UnsupportedRequest(str(error)) from error
 
     return align
-
-
-def aligner_at(url: str, api_key: str) -> RemoteRecognizer:
-    """Returns the client of a worker with an aligner, or of a gateway to one."""
-    return RemoteRecognizer(url, api_key)

@@ -17,7 +17,7 @@ from offhook.web.speech_api.http.file_transcription_io import (
     PIECE_S,
     FileError,
     FileTranscription,
-    read_pieces,
+    Pieces,
 )
 from offhook.web.speech_api.http.transcript import Segment, Transcript
 from offhook.web.workers.engines.engines_io import check_engine
@@ -122,7 +122,7 @@ async def _transcribe(
 ) -> None:
     """Transcribes one file. Raises FileError, EngineError."""
     bar = Bar(result.file)
-    file = FileTranscription(stream, read_pieces(path, (piece_s,)))
+    file = FileTranscription(stream, Pieces(path, (piece_s,)))
     try:
         async for progress in file.segments():
             segment = progress.segment

@@ -76,13 +76,10 @@ class RealtimeConversation:
         frozen: FrozenFields = NONE_FROZEN,
         session_id: str = "",
         expires_at: int = 0,
-        lenient: bool = False,
     ) -> None:
         """`frozen`: fields of the session that no client can change which was let in by a client
-        secret. `expires_at`: in s since 1970.
-        `lenient`: unknown fields of events are ignored."""
+        secret. `expires_at`: in s since 1970."""
         self._frozen = frozen
-        self._lenient = lenient
         self._echoed = {
             "id": session_id or new_id("sess"),
             "object": "realtime.session",
@@ -135,7 +132,7 @@ class RealtimeConversation:
         client has a key of the server, to which nothing is frozen."""
         frozen, event_id = NONE_FROZEN if has_key else self._frozen, None
         try:
-            event = parse_event(text, lenient=self._lenient)
+            event = parse_event(text)
             event_id = event.event_id
             self._handle(connection, event, frozen)
             self._errors.pop(connection, None)

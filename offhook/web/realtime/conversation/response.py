@@ -81,7 +81,6 @@ class OutputItem:
     index: int
     item: Item
     open: bool = True
-    has_audio: bool = False
 
 
 @dataclass(eq=False)
@@ -184,7 +183,6 @@ class Response:
         if not len(pcm) or not self._is_audio or self._text.truncated_ms is not None:
             return
         output = self._open_message()
-        output.has_audio = True
         self._text.samples += len(pcm)
         if self.scope.transport is Transport.RTP:
             return

@@ -107,9 +107,8 @@ _FIELDS = {
 }
 
 
-def parse_event(text: str, *, lenient: bool = False) -> ConversationClientEvent:
-    """Parse the event of a text message; with `lenient` unknown fields are ignored, except in a
-    session. Raises EventError."""
+def parse_event(text: str) -> ConversationClientEvent:
+    """Parse the event of a text message. Raises EventError."""
     check_size(text, MAX_EVENT_CHARS)
     with suppress(ValidationError):
         return _EVENT.validate_json(text)
@@ -118,7 +117,7 @@ def parse_event(text: str, *, lenient: bool = False) -> ConversationClientEvent:
     except ProtocolError as error:
         raise EventError(str(error), "invalid_json") from error
     try:
-        return _EVENT.validate_python(event, extra="ignore" if lenient else None)
+        return _EVENT.validate_python(event)
     except ValidationError as error:
         raise _error(error, event) from error
 

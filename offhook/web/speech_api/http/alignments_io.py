@@ -16,7 +16,7 @@ from offhook.pipeline.speech.errors import UnsupportedRequest
 from offhook.pipeline.speech.recognizer import MAX_ALIGNED_S, AlignsText
 from offhook.pipeline.speech.remote.alignments_protocol import words_table
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.http.file_transcription_io import FileError, PieceReader, read_pieces
+from offhook.web.speech_api.http.file_transcription_io import FileError, PieceReader, Pieces
 from offhook.web.speech_api.http.speech_request import not_blank
 from offhook.web.speech_api.http.transcript import name_of
 from offhook.web.speech_api.http.transcription_request import language_tag
@@ -86,7 +86,7 @@ async def alignments(request: web.Request) -> web.Response:
 
 async def read_whole(path: Path, raw: RawPcm | None = None) -> Pcm:
     """Returns the sound of a file of up to MAX_ALIGNED_S. Raises FileError, DecoderUnavailable."""
-    reader = PieceReader(read_pieces(path, (MAX_ALIGNED_S,), raw, MAX_ALIGNED_S))
+    reader = PieceReader(Pieces(path, (MAX_ALIGNED_S,), raw, MAX_ALIGNED_S))
     pieces = []
     try:
         while (piece := await reader.next()) is not None:

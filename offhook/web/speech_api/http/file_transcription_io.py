@@ -79,10 +79,16 @@ class PieceSource(Protocol):
 
 
 class Pieces(Iterator[Piece]):
-    """The audio of a file at 16 kHz, cut at quiet places; see `read_pieces`."""
+    """The audio of a file at 16 kHz, cut at quiet places into pieces of about `lengths` in s, of
+    which the last one repeats. A silent piece uses up no length. They raise FileError, also for
+    more than `most_s` seconds of sound, and DecoderUnavailable."""
 
     def __init__(
-        self, path: Path, lengths: Sequence[float], raw: RawPcm | None, most_s: float
+        self,
+        path: Path,
+        lengths: Sequence[float],
+        raw: RawPcm | None = None,
+        most_s: float = math.inf,
     ) -> None:
         self._path, self._lengths, self._raw, self._most_s = path, lengths, raw, most_s
         self._decoding: Decoding | None = None
@@ -141,18 +147,6 @@ class Pieces(Iterator[Piece]):
         while len(waiting):
             until = _first_cut(waiting, length)
             yield cut(until if len(waiting) - until >= LEAST_S * RATE_IN else len(waiting))
-
-
-def read_pieces(
-    path: Path,
-    lengths: Sequence[float],
-    raw: RawPcm | None = None,
-    most_s: float = math.inf,
-) -> Pieces:
-    """The audio of a file at 16 kHz, cut at quiet places into pieces of about `lengths` in s, of
-    which the last one repeats. A silent piece uses up no length. They raise FileError, also for
-    more than `most_s` seconds of sound, and DecoderUnavailable."""
-    return Pieces(path, lengths, raw, most_s)
 
 
 def _samples_to_search(length: float) -> int:

@@ -27,8 +27,8 @@ from offhook.web.speech_api.http.file_transcription_io import (
     PIECE_S,
     FileError,
     FileTranscription,
+    Pieces,
     SegmentProgress,
-    read_pieces,
 )
 from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, name_of, openai_word
 from offhook.web.speech_api.http.transcription_request import TranscriptionRequest, parse
@@ -191,7 +191,7 @@ async def _opened(
         context.stages.mark("loaded")
         stream = await _stream(recognizer, wanted)
         most_s = 60 * settings.max_audio_minutes
-        pieces = read_pieces(upload.path, _lengths(wanted), upload.raw, most_s)
+        pieces = Pieces(upload.path, _lengths(wanted), upload.raw, most_s)
         file = FileTranscription(stream, pieces, early=wanted.stream)
         try:
             async with Translator(settings) as translator:

@@ -18,7 +18,6 @@ from offhook.web.http.networks import Network, may_connect
 from offhook.web.http.shares import Holders, ShareExceeded, by_address
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import RETRY_AFTER_S, SpeechServer
-from offhook.web.speech_api.voices_io import known_voices
 from offhook.web.workers.engines.remote_engine_io import until_loaded
 from offhook.web.workers.wyoming.connection_io import READ_BYTES, Connection
 from offhook.web.workers.wyoming.events import to_bytes
@@ -138,5 +137,5 @@ class WyomingServer:
     async def _tts_program(self) -> TtsProgram | None:
         if "speech" not in self._server.engines:
             return None
-        voices = await known_voices(await self._server.synthesizer())
+        voices = await (await self._server.synthesizer()).known_voices()
         return tts_program(self._server.name("speech"), voices)

@@ -283,11 +283,6 @@ def test_a_large_image_is_not_sent_back() -> None:
     assert client.context[0].content[0].image_url == large["image_url"]  # type: ignore[union-attr]
 
 
-def test_unknown_fields_are_passed_over_when_so_set() -> None:
-    client = Client(lenient=True)
-    assert kinds(client({**respond(), "extra": 1})) == ["response.created"]
-
-
 def test_who_is_always_wrong_is_disconnected() -> None:
     client = Client()
     for _ in range(MAX_ERRORS - 1):

@@ -23,9 +23,9 @@ from offhook.web.speech_api.http.file_transcription_io import (
     FileError,
     FileTranscription,
     Piece,
+    Pieces,
     RawPcm,
     SegmentProgress,
-    read_pieces,
 )
 from tests.media.files.decoders import decoders
 from tests.support.waiting import HANGS_S, until
@@ -46,14 +46,14 @@ NOISE = np.random.default_rng(1).integers(-9000, 9000, 70 * RATE_IN).astype(np.i
 
 
 def test_pieces_are_the_whole_file_cut_where_it_is_quiet(tmp_path: Path) -> None:
-    pieces = list(read_pieces(write_wav(tmp_path / "noise.wav", NOISE), (PIECE_S,)))
+    pieces = list(Pieces(write_wav(tmp_path / "noise.wav", NOISE), (PIECE_S,)))
     assert np.array_equal(np.concatenate([piece.pcm for piece in pieces]), NOISE)
     assert [(piece.start, piece.end) for piece in pieces] == split(NOISE, PIECE_S)
     assert pieces[-1].total == pytest.approx(70)
 
 
 def test_first_pieces_are_short_when_text_is_wanted_early(tmp_path: Path) -> None:
-    pieces = list(read_pieces(write_wav(tmp_path / "noise.wav", NOISE), EARLY_S))
+    pieces = list(Pieces(write_wav(tmp_path / "noise.wav", NOISE), EARLY_S))
     seconds = [len(piece.pcm) / RATE_IN for piece in pieces]
     assert 1 <= seconds[0] <= 3
     assert 2 <= seconds[1] <= 6
@@ -64,20 +64,20 @@ def test_first_pieces_are_short_when_text_is_wanted_early(tmp_path: Path) -> Non
 def test_a_cut_falls_into_the_pause_near_it(tmp_path: Path) -> None:
     pcm = NOISE[: 12 * RATE_IN].copy()
     pcm[int(2.6 * RATE_IN) : int(2.8 * RATE_IN)] //= 3000
-    first = next(read_pieces(write_wav(tmp_path / "pause.wav", pcm), EARLY_S))
+    first = next(Pieces(write_wav(tmp_path / "pause.wav", pcm), EARLY_S))
     assert 2.6 <= first.end / RATE_IN <= 2.8
 
 
 def test_a_last_word_is_not_left_to_itself(tmp_path: Path) -> None:
     pcm = NOISE[: int(2.9 * RATE_IN)].copy()
     pcm[int(2.7 * RATE_IN) : int(2.85 * RATE_IN)] //= 3000
-    (piece,) = read_pieces(write_wav(tmp_path / "short.wav", pcm), EARLY_S)
+    (piece,) = Pieces(write_wav(tmp_path / "short.wav", pcm), EARLY_S)
     assert len(piece.pcm) == len(pcm)
 
 
 def test_a_file_is_read_no_further_than_it_is_needed(tmp_path: Path) -> None:
     path = write_wav(tmp_path / "long.wav", np.tile(NOISE, 10))
-    pieces = read_pieces(path, EARLY_S)
+    pieces = Pieces(path, EARLY_S)
     next(pieces)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(np, "concatenate", lambda blocks: pytest.fail("read on"))
@@ -86,7 +86,7 @@ def test_a_file_is_read_no_further_than_it_is_needed(tmp_path: Path) -> None:
 
 def test_silence_is_known_as_such_and_is_no_first_piece(tmp_path: Path) -> None:
     pcm = np.concatenate([np.zeros(40 * RATE_IN, np.int16), NOISE[: 6 * RATE_IN]])
-    pieces = list(read_pieces(write_wav(tmp_path / "late.wav", pcm), EARLY_S))
+    pieces = list(Pieces(write_wav(tmp_path / "late.wav", pcm), EARLY_S))
     loud = [piece for piece in pieces if not piece.silent]
     assert 39 * RATE_IN <= loud[0].start <= 41 * RATE_IN
     assert len(loud[0].pcm) <= 3 * RATE_IN
@@ -112,20 +112,20 @@ def test_silence_is_known_as_such_and_is_no_first_piece(tmp_path: Path) -> None:
 def test_any_container_is_read(tmp_path: Path, form: str, codec: str) -> None:
     path = tmp_path / "upload"
     path.write_bytes(encoded(tone(3), form, codec))
-    (piece,) = read_pieces(path, (PIECE_S,))
+    (piece,) = Pieces(path, (PIECE_S,))
     assert len(piece.pcm) == pytest.approx(3 * RATE_IN, abs=0.15 * RATE_IN)
     spectrum = np.abs(np.fft.rfft(piece.pcm[: 2 * RATE_IN].astype(np.float32)))
     assert np.argmax(spectrum) / 2 == pytest.approx(440, abs=5)
 
 
 def test_video_stereo_and_raw_samples_are_read(tmp_path: Path) -> None:
-    film = list(read_pieces(write_video(tmp_path / "film.mp4", tone(3)), (PIECE_S,)))
+    film = list(Pieces(write_video(tmp_path / "film.mp4", tone(3)), (PIECE_S,)))
     assert film[-1].end == pytest.approx(3 * RATE_IN, abs=0.15 * RATE_IN)
-    stereo = list(read_pieces(write_wav(tmp_path / "stereo.wav", tone(3), 2), (PIECE_S,)))
+    stereo = list(Pieces(write_wav(tmp_path / "stereo.wav", tone(3), 2), (PIECE_S,)))
     assert stereo[-1].end == 3 * RATE_IN
     raw = tmp_path / "raw"
     raw.write_bytes(np.repeat(tone(2), 2).tobytes())
-    (piece,) = read_pieces(raw, (PIECE_S,), RawPcm(RATE_IN, channels=2))
+    (piece,) = Pieces(raw, (PIECE_S,), RawPcm(RATE_IN, channels=2))
     assert len(piece.pcm) == 2 * RATE_IN
 
 
@@ -134,11 +134,11 @@ def test_of_a_file_cut_off_what_is_there_is_heard(tmp_path: Path) -> None:
         data = encoded(tone(10), form, codec)
         path = tmp_path / form
         path.write_bytes(data[: len(data) // 2])
-        (piece,) = read_pieces(path, (PIECE_S,))
+        (piece,) = Pieces(path, (PIECE_S,))
         assert 4 <= len(piece.pcm) / RATE_IN <= 6
     path = tmp_path / "cut.wav"
     path.write_bytes(wav(tone(10))[: 5 * RATE_IN * 2])
-    (piece,) = read_pieces(path, (PIECE_S,))
+    (piece,) = Pieces(path, (PIECE_S,))
     assert len(piece.pcm) / RATE_IN == pytest.approx(5, abs=0.1)
 
 
@@ -151,7 +151,7 @@ def test_damage_in_the_middle_costs_no_more_than_itself_and_is_in_the_log(
     data[middle : middle + 1000] = bytes(range(250)) * 4
     path = tmp_path / "damaged.mp3"
     path.write_bytes(data)
-    (piece,) = read_pieces(path, (PIECE_S,))
+    (piece,) = Pieces(path, (PIECE_S,))
     assert len(piece.pcm) / RATE_IN >= 8.5
     assert "faults in a file" in caplog.text
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_heard_says_so(
     elif isinstance(content, bytes):
         path.write_bytes(content)
     with pytest.raises(FileError, match=says) as refused:
-        list(read_pieces(path, (PIECE_S,)))
+        list(Pieces(path, (PIECE_S,)))
     assert str(refused.value).startswith(f"{path}: ")
 
 
@@ -203,16 +203,16 @@ def test_a_file_that_names_others_is_not_followed(tmp_path: Path, text: str) -> 
         path = tmp_path / f"list.{ending}"
         path.write_text(text.format(secret))
         with pytest.raises(FileError):
-            list(read_pieces(path, (PIECE_S,)))
+            list(Pieces(path, (PIECE_S,)))
 
 
 def test_too_much_sound_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     path = tmp_path / "long.flac"
     path.write_bytes(encoded(np.zeros(180 * RATE_IN, np.int16), "flac", "flac"))
-    pieces = read_pieces(path, (PIECE_S,), most_s=60)
+    pieces = Pieces(path, (PIECE_S,), most_s=60)
     with pytest.raises(FileError, match="more than 1 minutes of sound"):
         next(pieces)
-    assert len(list(read_pieces(path, (PIECE_S,), most_s=181))) > 1
+    assert len(list(Pieces(path, (PIECE_S,), most_s=181))) > 1
 
 
 def test_a_header_that_lies_about_the_length_is_not_believed(tmp_path: Path) -> None:
@@ -220,15 +220,15 @@ def test_a_header_that_lies_about_the_length_is_not_believed(tmp_path: Path) -> 
     data = bytearray(encoded(tone(3), "flac", "flac"))
     data[22:26] = b"\x40\x00\x00\x00"  # samples in all, of STREAMINFO: 18 hours
     path.write_bytes(data)
-    (piece,) = read_pieces(path, (PIECE_S,), most_s=60)
+    (piece,) = Pieces(path, (PIECE_S,), most_s=60)
     assert len(piece.pcm) == 3 * RATE_IN
     assert piece.total == pytest.approx(3, abs=0.1)
     with pytest.raises(FileError, match=r"more than 0\.04 minutes"):
-        next(read_pieces(path, (PIECE_S,), most_s=2.4))
+        next(Pieces(path, (PIECE_S,), most_s=2.4))
     pipe = bytearray(wav(tone(3)))
     pipe[4:8] = pipe[40:44] = b"\xff\xff\xff\xff"  # made where nobody knew how long it would be
     path.write_bytes(pipe)
-    (piece,) = read_pieces(path, (PIECE_S,), most_s=60)
+    (piece,) = Pieces(path, (PIECE_S,), most_s=60)
     assert len(piece.pcm) == 3 * RATE_IN
 
 
@@ -238,7 +238,7 @@ def test_a_file_made_to_be_slow_is_given_up(tmp_path: Path) -> None:
     data[description + 20 : description + 24] = (2).to_bytes(4, "big")  # samples in a packet
     path = tmp_path / "slow.caf"
     path.write_bytes(data)
-    (piece,) = read_pieces(path, (PIECE_S,))
+    (piece,) = Pieces(path, (PIECE_S,))
     assert len(piece.pcm) < 3 * RATE_IN
 
 
@@ -259,7 +259,7 @@ def test_damaged_files_are_heard_or_refused(tmp_path: Path) -> None:
             data[at : at + len(change)] = change
         path.write_bytes(data[: int(end * len(data))] if end > 0.5 else data)
         with contextlib.suppress(FileError):
-            pieces = list(read_pieces(path, EARLY_S, most_s=30))
+            pieces = list(Pieces(path, EARLY_S, most_s=30))
             assert pieces[-1].end <= 30 * RATE_IN
 
     check()
@@ -272,7 +272,7 @@ async def hear(
     path: Path, engine: ScriptedRecognizer, *, early: bool = False
 ) -> tuple[list[SegmentProgress], ScriptedHearing]:
     stream = await engine.open()
-    hearing = FileTranscription(stream, read_pieces(path, EARLY_S), early=early)
+    hearing = FileTranscription(stream, Pieces(path, EARLY_S), early=early)
     try:
         return [heard async for heard in hearing.segments()], stream
     finally:
@@ -307,7 +307,7 @@ async def test_hours_of_silence_cost_the_engine_nothing(tmp_path: Path) -> None:
 async def test_the_first_text_does_not_wait_for_more_of_the_file(tmp_path: Path) -> None:
     path = write_wav(tmp_path / "a.wav", NOISE)
     stream = await ScriptedRecognizer().open()
-    hearing = FileTranscription(stream, read_pieces(path, EARLY_S), early=True)
+    hearing = FileTranscription(stream, Pieces(path, EARLY_S), early=True)
     heard = hearing.segments()
     first = await anext(heard)
     assert stream.samples == int(first.segment.end * RATE_IN)
@@ -328,7 +328,7 @@ async def test_an_engine_that_breaks_is_an_error_and_no_hang(tmp_path: Path) -> 
 async def test_an_engine_whose_stream_ends_is_an_error_and_no_hang(tmp_path: Path) -> None:
     path = write_wav(tmp_path / "a.wav", NOISE[: 2 * RATE_IN])
     stream = await ScriptedRecognizer(slow_s=60).open()
-    hearing = FileTranscription(stream, read_pieces(path, EARLY_S))
+    hearing = FileTranscription(stream, Pieces(path, EARLY_S))
     reading = asyncio.create_task(anext(hearing.segments()))
     await until(lambda: hearing._ended)
     await stream.close()
@@ -341,7 +341,7 @@ async def test_to_stop_waits_for_no_decoder(tmp_path: Path) -> None:
     """Of a file whose next piece never comes."""
     path = write_wav(tmp_path / "long.wav", np.tile(NOISE, 10))
     stream = await ScriptedRecognizer().open()
-    hearing = FileTranscription(stream, read_pieces(path, EARLY_S))
+    hearing = FileTranscription(stream, Pieces(path, EARLY_S))
     await hearing.begin()
     (pid,) = decoders()
     os.kill(pid, signal.SIGSTOP)

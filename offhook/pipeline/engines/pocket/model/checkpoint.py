@@ -57,12 +57,11 @@ def random_network(
     sizes: PocketSizes,
     device: torch.device | str = "cpu",
     int8: Instructions | None = None,
-    seed: int = 0,
 ) -> PocketNetwork:
     """Returns a network with random weights at the real cost, for benchmarks; its sound is
     noise."""
     network = checkpoint.build(lambda: PocketNetwork(sizes), "meta", torch.float32)
-    seeds = count(seed * 1000)
+    seeds = count()
 
     def draw(_: str, part: nn.Module) -> None:
         for vector in part.parameters():

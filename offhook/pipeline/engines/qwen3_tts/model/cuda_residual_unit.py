@@ -6,18 +6,8 @@ all taps. The weights of 96 channels stay there, in blocks that take tile after 
 pass by. NVRTC, which comes with torch, compiles the kernels, in some 5 s.
 
 A block needs nearly all shared memory of a multiprocessor. Under CUDA MPS it would wait until those
-of other processes have left one, while theirs do not wait for it: with a recognizer beside, first
-sounds of 1,200 conversations took 228 ms in place of 31. So they are left out there.
-
-On an H200, in us, one frame of so many streams, and the faster way of those in Triton:
-
-    streams              8     16     32     64    256    512
-    96 channels         17     19     33     60    180    350
-      in Triton         18     24     48     92    329    635
-    192 channels               38     39     81    201    390
-      in Triton                29     54     87    280    547
-
-Those for 512 are 52 % and 63 % of the 790 TFLOP/s that it has in bf16.
+of other processes have left one, while theirs do not wait for it. So they are left out there.
+docs/choices.md compares them with those in Triton.
 """
 
 import functools

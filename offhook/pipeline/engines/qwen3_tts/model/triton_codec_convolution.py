@@ -3,21 +3,8 @@
 
 A convolution is a product over taps and channels whose left factor is read in place, row by row,
 from the padded input. What stands behind it (bias, residual, snake, GELU) is done in the same
-launch, and what comes out is written where the next one has its input.
-
-On an H200, in us, one stream with a frame and 128 with 4 frames each; of the latter the share of
-the 790 TFLOP/s that it has in bf16:
-
-    taps, channels in and out, rows a frame       1    128
-    2, 1536 to 8 * 768, 4                      14.8    128   76 %
-    7, 768 to 768, 32                           9.9    195   88 %
-    2, 768 to 5 * 384, 32                       6.9    190   64 %
-    7, 384 to 384, 160                          8.2    284   75 %
-    2, 384 to 4 * 192, 160                      6.0    234   52 %
-    7 and 1, 192 to 192, 640                   11.4    540   45 %
-    7 and 1, 96 to 96, 1920                    10.2    634   29 %
-
-The last two take 390 and 350 us in `cuda_residual_unit`, which has them there.
+launch, and what comes out is written where the next one has its input. docs/choices.md has what
+each takes. Those of many rows of 192 and 96 channels are faster in `cuda_residual_unit`.
 """
 
 from typing import NamedTuple

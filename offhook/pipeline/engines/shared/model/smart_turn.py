@@ -23,15 +23,14 @@ class SmartTurnModel:
     """The model on a device. Raises OSError if its file is missing, ValueError if it holds another
     network."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, device: torch.device) -> None:
         ends = ("input_features", "logits")
-        self._program = OnnxProgram(model_file().read_bytes(), ends, device, dtype)
+        self._program = OnnxProgram(model_file().read_bytes(), ends, device, torch.float32)
         self._mel = LogMel(device, MELS)
-        self._dtype = dtype
 
     def probabilities(self, pcm: Tensor) -> Tensor:
         """Returns fp32 [N] for int16 [N, SAMPLES], both on the device."""
-        return self._program(self.features(pcm).to(self._dtype))[:, 0].float()
+        return self._program(self.features(pcm))[:, 0]
 
     def features(self, pcm: Tensor) -> Tensor:
         """Returns what `smart_turn_io.log_mel` does, fp32 [N, MELS, FRAMES]."""

@@ -2,15 +2,8 @@
 
 One row on a GPU, the decode step of one stream, takes as long as its weights take to be read: then
 each function is one Triton kernel (`triton_linear`). With more rows, or anywhere else, it is the
-product of torch with the operations of `attention` around it. On an H200, all layers of a decode
-step in a CUDA graph, in us, each as kernels and as torch:
-
-    streams        1       2       4       8      16      32
-    0.6B      803/1295  1151/1194  1162/1215  1215/1184  1333/1314  1561/1427
-    1.7B     1367/1586      -          -      2056/1671
-
-What wins at 2 and 4 is 4 % and would be kernels of another kind, on the tensor cores. The encoder
-has tens of rows at least and is plain torch: 733 us, where kernels took 980.
+product of torch with the operations of `attention` around it; docs/choices.md compares the two. The
+encoder has tens of rows at least and is plain torch.
 
 x is [T, inputs], contiguous. Floats are fp32 or bf16; norms, sums and activations are in fp32.
 Nothing waits for the device: calls can be captured in a CUDA graph once they have run outside one.

@@ -4,12 +4,8 @@
 A program takes one kv head of one row: it norms and turns the new key and the queries that share
 it, writes key and value to the cache, and attends to the keys before. So nothing that a launch
 writes is read in it. A program is one warp, of which many are on a processor at once: a row's past
-is read in a few loads, so that it takes their latency, not their bytes. On an H200, in us, for 8 kv
-heads of 128 channels, against two launches:
-
-    rows, keys       512, 8     512, 16    512, 72    512, 256    256, 200    32, 256    2, 8
-    here               11.8        13.4       42.7        129        54.6       10.8      3.4
-    two launches       31.7        34.1       87.8        140        71.0       14.9      5.9
+is read in a few loads, so that it takes their latency, not their bytes. docs/choices.md compares it
+with two launches.
 """
 
 from typing import NamedTuple

@@ -70,7 +70,8 @@ def transcribe(arguments: Namespace, terminal: Terminal) -> int:
 
 def align(arguments: Namespace, terminal: Terminal) -> int:
     from offhook.pipeline.speech.recognizer import canonical_tag
-    from offhook.web.app.cli.align_io import align_file, aligner_at, aligner_here
+    from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+    from offhook.web.app.cli.align_io import align_file, aligner_here
     from offhook.web.app.cli.speak_io import read_text
     from offhook.web.app.cli.transcribe_io import Bar
     from offhook.web.http.logs import Log
@@ -86,7 +87,7 @@ def align(arguments: Namespace, terminal: Terminal) -> int:
         if not a.url:
             here = aligner_here(a.model, a.device, a.hub, Bar("loading:").loading)
             return await align_file(a.file, text, language, here)
-        there = aligner_at(a.url, a.api_key)
+        there = RemoteRecognizer(a.url, a.api_key)
         try:
             return await align_file(a.file, text, language, there.align)
         finally:
