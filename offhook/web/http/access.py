@@ -643,7 +643,8 @@ def parse_token_request(body: bytes) -> TokenRequest:
         return TokenRequest.model_validate_json(body)
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise TokenRequestError("; ".join(f.removeprefix(": ") for f in faults)) from error
+        words = "; ".join(f.removeprefix(": ") for f in faults)
+        raise TokenRequestError(words.replace("Value error, ", "")) from error
 
 
 def issue_token(admin_key: str, token: Token) -> str:
