@@ -318,14 +318,6 @@ class Metrics:
         )
         _begin(self.analyses, ("success", "failure", "unknown", "done", "error", "retry"))
 
-        self.campaign_calls = self._counter(
-            "offhook_campaign_calls_total",
-            "Calls of campaigns by what became of them; of all campaigns and tenants",
-            ["outcome"],
-        )
-        outcomes = ("answered", "machine", "message_left", "busy", "no_answer", "refused")
-        _begin(self.campaign_calls, (*outcomes, "failed", "unknown"))
-
     def _count_turns(self) -> None:
         """Adds the counters of callers' turns and sound."""
         self.turns = self._counter("offhook_turns_total", "Turns of callers")

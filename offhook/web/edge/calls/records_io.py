@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
+from prometheus_client import Counter
 
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg
@@ -19,6 +20,7 @@ from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
+from offhook.web.campaigns.outcomes import OUTCOMES
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.people.tenants import owner
 from offhook.web.config.server import Recording as RecordingSettings
@@ -54,6 +56,14 @@ class CallRecords:
     def __init__(self, metrics: Metrics, config: Callable[[], Config], host: "Host") -> None:
         """`config` returns the current configuration, which may be reloaded; `host` places the
         calls of campaigns."""
+        self._campaign_calls = Counter(
+            "offhook_campaign_calls_total",
+            "Calls of campaigns by what became of them; of all campaigns and tenants",
+            ["outcome"],
+            registry=metrics.registry,
+        )
+        for outcome in OUTCOMES:
+            self._campaign_calls.labels(outcome)
         self.ended: dict[str, EndedCall] = {}
         """The last ENDED_CALLS SIP calls, by their ids."""
         self.recordings: RecordingWriter | None = None
@@ -139,7 +149,7 @@ class CallRecords:
                 lambda model, cost: metrics.cost.labels(model).inc(cost),
             )
             analyst.start(self._queues)
-            store.calling.count = lambda outcome: metrics.campaign_calls.labels(outcome).inc()
+            store.calling.count = lambda outcome: self._campaign_calls.labels(outcome).inc()
             self._dialler = Dialler(store, Writer(server, process), self._host)
             self._dialler.start(self._queues)
             if config.s3.bucket:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loguru import logger
 
@@ -24,7 +24,6 @@ from offhook.web.config.people.queues import AGENT, PREFIX
 from offhook.web.config.people.queues import Queue as QueueSettings
 from offhook.web.config.people.tenants import owner
 from offhook.web.config.people.transfers import split_extension
-from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.queues.phrases import Phrase, phrase
 from offhook.web.edge.queues.queue import Queue, Ticket
 from offhook.web.edge.queues.store_io import LocalOrders, Orders, RedisOrders
@@ -35,6 +34,9 @@ from offhook.web.edge.transfers.people_io import Briefing, Person
 from offhook.web.edge.transfers.transfers_io import Transferable, Transfers, language_of
 from offhook.web.http.queue_metrics import QueueMetrics
 from offhook.web.records.entries import PART_POSITIONS, Happened
+
+if TYPE_CHECKING:
+    from offhook.web.records.writing.writer_io import StoreWriter
 
 TICK_S = 1.0
 """Interval in s at which a queue is looked after, beside each change."""
@@ -52,9 +54,16 @@ class UnknownQueue(KeyError):
     """Raised when no queue, or no member of it, has that name."""
 
 
+class Records(Protocol):
+    @property
+    def kept(self) -> "StoreWriter | None": ...
+
+
 class Phones(Protocol):
     config: Config
-    records: CallRecords
+
+    @property
+    def records(self) -> Records: ...
 
     @property
     def sip(self) -> SipEndpoint | None: ...
