@@ -47,10 +47,12 @@ def trimmed(sound: np.ndarray, rate: int) -> np.ndarray:
     return sound[max(0, loud[0] - kept) : loud[-1] + kept]
 
 
-def piper(path: Path) -> Voice:
+def piper(path: Path, language: str) -> Voice:
+    """Speaks with the phonemes of `language`, in which the voice may be a foreigner."""
     from piper import PiperVoice  # type: ignore[import-not-found]
 
     voice = PiperVoice.load(path)
+    voice.config.espeak_voice = ESPEAK_NAMES[language]
 
     def speak(text: str) -> tuple[np.ndarray, int]:
         chunks = list(voice.synthesize(text))
@@ -100,7 +102,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=Path, help="Kokoro's vocab.json")
     options = parser.parse_args()
     if options.piper is not None:
-        name, voice = options.piper.stem, piper(options.piper)
+        name, voice = options.piper.stem, piper(options.piper, options.language)
     else:
         name = options.style.stem
         voice = kokoro(options.kokoro, options.style, options.vocabulary, options.language)

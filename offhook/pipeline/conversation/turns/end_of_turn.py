@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.patience import Doubt, doubt
 
-ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE)
-MAY_BE_OVER = (Doubt.NONE, Doubt.COMPLETE, Doubt.WHOLE, Doubt.OPEN, Doubt.HESITANT)
+ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE, Doubt.ANSWER)
+MAY_BE_OVER = (Doubt.NONE, *ALL_SAID, Doubt.OPEN, Doubt.HESITANT)
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,8 @@ def answer_silence(settings: EndSettings, facts: Facts) -> int:
     if doubt_of(facts) is Doubt.LISTING:
         return s.answer_hesitant
     hesitation = _hesitation(facts)
+    if hesitation is None and doubt_of(facts) is Doubt.ANSWER:
+        return s.answer_open
     return 0 if hesitation is None else _between(s.answer_open, s.answer_hesitant, hesitation)
 
 
@@ -110,7 +112,7 @@ def _hesitation(facts: Facts) -> float | None:
             return 1.0
         case Doubt.OPEN:
             return 1.0 if facts.has_paused else _unlikely(facts)
-        case Doubt.WHOLE if facts.has_paused:
+        case Doubt.WHOLE | Doubt.ANSWER if facts.has_paused:
             return _unlikely(facts)
     return None
 

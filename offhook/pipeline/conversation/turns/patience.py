@@ -35,6 +35,8 @@ CORRECTION_WORDS = 1
 """A word of correction alone, such as "sorry?", is a question."""
 WHOLE_WORDS = 2
 """Longest answer that is whole whatever its words."""
+YES_NO_WORDS = 4
+"""Longest answer that is one by itself if it begins with "yes", "no" or "thanks"."""
 PART_WORDS = 3
 """Longest part of a sentence that is taken for one by its first word."""
 QUESTION_WORDS = 3
@@ -54,6 +56,8 @@ class Doubt(Enum):
     """A number has as many digits as were asked for, or an e-mail address its ending."""
     WHOLE = auto()
     """A question, or a short answer: they are all."""
+    ANSWER = auto()
+    """An answer of a few words, or a name, behind which a sentence or a spelling often follows."""
     OPEN = auto()
     """A sentence that another may follow."""
     HESITANT = auto()
@@ -115,8 +119,10 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
         return Doubt.COMPLETE
     if _ends_with(tail, known.announcing) and not text.rstrip().endswith("?"):
         return Doubt.HESITANT
-    if _is_question(text, said, known) or _is_short_answer(said, tail, asked, known):
+    if _is_question(text, said, known) or _ends_with(tail, known.closing):
         return Doubt.WHOLE
+    if (answer := _short_answer(said, asked, known)) is not None:
+        return answer
     hesitates = said[0] in known.hesitant or not known.fillers.isdisjoint(said)
     is_round = said[-1] in known.rounds  # "two hundred"
     is_part = is_round or _is_part(said, known) or _names_a_day(tail, asked, known)
@@ -198,12 +204,13 @@ def _is_question(text: str, said: list[str], known: Words) -> bool:
     return len(rest) >= QUESTION_WORDS and bool(known.question.match(" ".join(rest)))
 
 
-def _is_short_answer(said: list[str], tail: str, asked: str, known: Words) -> bool:
-    if _ends_with(tail, known.closing):
-        return True
+def _short_answer(said: list[str], asked: str, known: Words) -> Doubt | None:
+    if said[0] in known.yes_no and len(said) <= YES_NO_WORDS:
+        return Doubt.WHOLE if len(said) <= WHOLE_WORDS else Doubt.ANSWER
+    if len(said) > WHOLE_WORDS or _is_part(said, known):
+        return None
     names = any(words in question_of(asked) for words in known.questions.name)
-    is_part = said[0] not in known.yes_no and (names or _is_part(said, known))
-    return len(said) <= WHOLE_WORDS and not is_part
+    return Doubt.ANSWER if names else Doubt.WHOLE
 
 
 def _is_part(said: list[str], known: Words) -> bool:

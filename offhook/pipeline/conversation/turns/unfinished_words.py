@@ -149,9 +149,8 @@ ENGLISH = Words(
     holding=_ending(
         r"let me (?:just |quickly )?(?:(?:look|see|check|find|grab|pull|open|scroll|flip|turn|dig|"
         r"search|read|log|click|go|double-check|get (?:it|that|my|the))"
-        r"(?: (?!(?:[b-z]|is|it's|says|i'm|that's|zero|oh|one|two|three|four|five|six|seven|eight|"
-        r"nine|\d+)\b)[\w']+){0,5}|think|"
-        r"count(?: them)?|have a look)|"
+        r"(?: (?!(?:[b-z]|is|it's|says|looks|i'm|that's|zero|oh|one|two|three|four|five|six|seven|"
+        r"eight|nine|\d+)\b)[\w']+){0,5}|think|count(?: them)?|have a look)|"
         r"(?:one|a|half a) (?:quick )?(?:moment|second|sec|minute)|(?:hold|hang) on|wait|"
         r"i(?: have| need|'ve got)? ?(?:to|'ll) (?:just )?(?:check|look)(?: (?:that|it|up))*|"
         r"i (?:have|need) to (?:find|get|grab) my \w+|i need my \w+|"

@@ -4,10 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.pipeline.conversation.turns.end_of_turn import (
+    EndSettings,
+    answer_silence,
+    end_silence,
+)
+from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.patience import Doubt, digits_at_end, doubt, words_of
 from offhook.pipeline.conversation.turns.unfinished_words import LANGUAGES
 
-OVER = (Doubt.COMPLETE, Doubt.WHOLE, Doubt.OPEN)
+OVER = (Doubt.COMPLETE, Doubt.WHOLE, Doubt.ANSWER, Doubt.OPEN)
 NUMBER, PHONE = "What is your ticket number?", "What is your phone number?"
 MAIL, NAME = "And your e-mail address?", "Could you spell your name?"
 STREET, HELP = "What is your address, please?", "How may I help?"
@@ -58,6 +64,7 @@ STREET, HELP = "What is your address, please?", "How may I help?"
         (NUMBER, "let me scroll down. okay", Doubt.SEARCHING),
         (NUMBER, "give me one sec", Doubt.SEARCHING),
         (NUMBER, "let me see, it's five two", Doubt.DICTATING),
+        ("Who is it?", "let me find it. it looks like a", Doubt.BREAKS_OFF),
         (NUMBER, "papa lima", Doubt.DICTATING),
         (NUMBER, "sixty-four", Doubt.DICTATING),
         ("Do you have your order number?", "it's the one one", Doubt.DICTATING),
@@ -157,17 +164,31 @@ def test_a_turn_that_is_over(asked: str, text: str) -> None:
         (HELP, "turn it on"),
         ("Shall I?", "yes, if that's all right"),
         ("When is it?", "on the second of May"),
-        ("Can you come?", "yes, I can"),
-        ("Is he in?", "no, he isn't"),
         ("When were you born?", "on June second, nineteen eighty one"),
         ("When were you born?", "oh six, oh two, eighty one"),
-        ("And your surname?", "Okafor"),
         (HELP, "I'm looking for a plumber"),
         (HELP, "yes, speaking, what is it about"),
     ],
 )
 def test_a_turn_that_may_be_over(asked: str, text: str) -> None:
     assert doubt(text, asked) is Doubt.OPEN
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("Can you come?", "yes, I can"),
+        ("Is he in?", "no, he isn't"),
+        ("Are you the owner?", "yes, I am"),
+        ("And your surname?", "Okafor"),
+    ],
+)
+def test_an_answer_after_which_more_is_often_said(asked: str, text: str) -> None:
+    about = doubt(text, asked)
+    assert about is Doubt.ANSWER
+    said = Facts(text=text, final=True, asked=asked)
+    assert end_silence(EndSettings(), said) == EndSettings.end_silence
+    assert answer_silence(EndSettings(), said) == EndSettings.answer_open
 
 
 @pytest.mark.parametrize(
