@@ -327,15 +327,19 @@ class Queues:
 
     def _extensions(self, name: str) -> dict[str, bool]:
         """Return the members of a queue that are extensions, and whether a phone is registered."""
-        settings, sip = self._phones.config.queues[name], self._phones.sip
-        if sip is None:
-            return {}
-        registrar, extensions = sip.user_agent.phones.registrar, sip.stack.settings.extensions
+        config, sip = self._phones.config, self._phones.sip
+        settings = config.queues[name]
+        extensions = config.sip.extensions if config.sip is not None else {}
         numbers = {
             address: settings.extension_of(split_extension(address)[0], extensions)
             for address in settings.members
         }
-        return {a: bool(registrar.bindings(number)) for a, number in numbers.items() if number}
+        phones = None if sip is None else sip.user_agent.phones.registrar
+        return {
+            address: phones is not None and bool(phones.bindings(number))
+            for address, number in numbers.items()
+            if number
+        }
 
     async def _call_back(self, name: str, ticket: Ticket) -> None:
         """Call a caller back, who then waits in the place again."""
@@ -383,10 +387,11 @@ class Queues:
 
     async def shown(self, name: str) -> dict[str, Any]:
         """Return a queue as the operator sees it. Raises UnknownQueue."""
-        settings = self._settings(name)
+        settings, extensions = self._settings(name), self._extensions(name)
 
         def show(queue: Queue) -> dict[str, Any]:
             now = time.time()
+            queue.see_phones(self._server, extensions, now)
             return {
                 "name": name,
                 "strategy": settings.strategy,
