@@ -20,8 +20,8 @@ def marked(voice: Pcm, rate: int, hz: float) -> Pcm:
     sound, chunk = voice.astype(np.float64), round(rate * CHUNK_S)
     level = np.convolve(np.abs(sound), np.ones(chunk) / chunk, "same")
     mark = MARK_SHARE * level * np.sin(2 * np.pi * hz / rate * np.arange(len(sound)))
-    whole: Pcm = np.clip(sound + mark, -32768, 32767).astype(np.int16)
-    return whole
+    both: Pcm = np.clip(sound + mark, -32768, 32767).astype(np.int16)
+    return both
 
 
 class Ears(ScriptedRecognizer):
