@@ -175,7 +175,7 @@ def _live(url: str) -> bool:
 def test_a_full_disk_loses_nothing_once_there_is_room(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ("mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk))
+    mount = ("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk))
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
     try:
