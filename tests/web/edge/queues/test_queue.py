@@ -381,5 +381,5 @@ def test_sixty_callers_and_five_people(seed: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"tickets": 7}', "[" * 8000])
 def test_what_is_no_state_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no state|Expecting|nested"):
+    with pytest.raises(ValueError, match=r"no state|Expecting|nested"):
         queue().load(text)
