@@ -60,7 +60,11 @@ class CallerTyped:
 
 @dataclass(frozen=True)
 class TurnDiscarded:
+    """What began as a turn of the caller is none."""
+
     at_ms: int
+    lost: bool = False
+    """Whether the recognizer has failed; the caller was told that nothing was understood."""
 
 
 @dataclass(frozen=True)

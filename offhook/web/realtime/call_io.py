@@ -47,6 +47,8 @@ if TYPE_CHECKING:  # its package is an extra
 
 NORMAL_CLOSURE = 1000
 """WebSocket close code (RFC 6455 §7.4.1)."""
+LOST = "the speech recognizer has failed"
+"""What clients are told of a turn whose words are lost."""
 BACKLOG_POLL_S = 0.1
 """How often a client that sends audio faster than it can be processed is looked at again, in s."""
 
@@ -132,6 +134,9 @@ class RealtimeCall(ResponseListener):
                 self._actions.perform(conversation.user_partial(text))
             case CallerTurn(at_ms, _, text):
                 self._user_turn(at_ms, text)
+            case TurnDiscarded(at_ms, lost=True):
+                self._actions.perform(conversation.speech_stopped(at_ms))
+                self._actions.perform(conversation.transcription_failed(LOST))
             case TurnDiscarded():
                 self._actions.perform(conversation.speech_discarded())
             case Dtmf(_, digit):

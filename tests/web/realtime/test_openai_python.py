@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,8 @@ from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosed
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.speech.recognizer import Final
+from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
 from offhook.web.config.config import Agent, Config
 from offhook.web.config.programs import Realtime
 from offhook.web.config.server import Server
@@ -259,6 +262,34 @@ async def test_a_turn_is_committed_by_the_client(question: Pcm) -> None:
         await talk.send(type="response.create")
         done = await talk.until("response.done")
     assert done.response.output[0].content[0].transcript == "From nine to six."
+
+
+@pytest.mark.parametrize("detection", [{"type": "server_vad"}, None])
+async def test_words_that_are_lost_are_a_transcription_that_failed(
+    question: Pcm, monkeypatch: pytest.MonkeyPatch, detection: dict[str, str] | None
+) -> None:
+    events = QueuedStream.events
+
+    async def lose(stream: QueuedStream[Any]) -> AsyncIterator[Final]:
+        async for event in events(stream):
+            if isinstance(event, Final):
+                yield replace(event, text="", lost=True)
+
+    monkeypatch.setattr(QueuedStream, "events", lose)
+    async with model([says("Once more, please.")]) as there, conversation(there) as talk:
+        asked = {"turn_detection": detection, "transcription": {"model": "whisper-1"}}
+        await talk.update(audio={"input": asked})
+        await talk.append(np.concatenate((question, np.zeros(2 * RATE_OUT, np.int16))))
+        if detection is None:
+            await talk.send(type="input_audio_buffer.commit")
+        failed = await talk.until("conversation.item.input_audio_transcription.failed")
+        (committed,) = talk.of("input_audio_buffer.committed")
+        assert failed.item_id == committed.item_id
+        assert failed.error.message == "the speech recognizer has failed"
+        assert len(talk.of("input_audio_buffer.speech_stopped")) == (detection is not None)
+        assert there.requests == []
+        await talk.send(type="response.create")  # the session goes on
+        assert (await talk.until("response.done")).response.status == "completed"
 
 
 async def test_an_interrupted_answer_keeps_the_words_that_were_played() -> None:

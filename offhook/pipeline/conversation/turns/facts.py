@@ -60,6 +60,8 @@ class Facts(Transcript):
     excused: bool = False
     """The transcript is late or lost and an apology is being spoken: the agent's audio is no
     reply."""
+    lost: bool = False
+    """The transcript is lost: the recognizer has failed."""
     agent_left_ms: Callable[[], int | None] = field(default=lambda: None)
     """Returns the ms up to the last audible sound of the agent that is still to be played; None if
     more of the reply is to come."""
@@ -70,7 +72,8 @@ class Facts(Transcript):
     def forget_turn(self) -> None:
         """Forget what is known of the turn, but for the text of its last utterance."""
         self.turn_text = self.before = ""
-        self.paused_ms, self.excused, self.end_probability = 0, False, None
+        self.paused_ms, self.end_probability = 0, None
+        self.excused = self.lost = False
 
     def forget_pause(self, ms: int) -> None:
         """Forget what is known of the turn's end: after a pause of `ms` the caller goes on."""

@@ -270,7 +270,8 @@ class UserTurnController:
             self._end.withdraw()
         waits = facts.words_due and not facts.excused and state is TurnState.ENDING
         if waits and self._audio.end - self.utterances.requested_at >= WORDS_LATE_MS * MS:
-            self._apologize(Occasion.WAIT)
+            facts.excused = True
+            self._excuse(Occasion.WAIT)
 
     def _voice_window(self, probability: float, level: float, end: int) -> None:
         may_be_echo = self.agent.echo.may_return
@@ -293,13 +294,12 @@ class UserTurnController:
         if facts.text:
             self.reader.show(facts.text)
         elif final.lost and not facts.turn_text and expected:
-            self._apologize(Occasion.NOT_HEARD)
-        if self._committing:
+            facts.lost = facts.excused = True
+            self._excuse(Occasion.NOT_HEARD)
+        if self._committing and facts.lost:
+            self._discard()
+        elif self._committing:
             self._commit(self.reader.final_at)
-
-    def _apologize(self, occasion: Occasion) -> None:
-        self._facts.excused = True
-        self._excuse(occasion)
 
     def _report_words(self, text: str) -> bool:
         """Report the turn with the text of its last utterance, unless that may be none of it."""
@@ -338,9 +338,7 @@ class UserTurnController:
                 case Action.COMMIT:
                     self._commit(now)
                 case Action.DISCARD:
-                    self._reset_turn()
-                    self.listener.on_resume()
-                    self.emit(TurnDiscarded(self.heard_ms))
+                    self._discard()
         speaks = (TurnState.HEARING, TurnState.ENDING)
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self._go_on()
@@ -387,6 +385,12 @@ class UserTurnController:
         self.reply.busy = True
         self.emit(CallerTurn(at_ms, number, text))
         self.listener.on_commit(text)
+
+    def _discard(self) -> None:
+        lost = self._facts.lost
+        self._reset_turn()
+        self.listener.on_resume()
+        self.emit(TurnDiscarded(self.heard_ms, lost))
 
     def _reset_turn(self) -> None:
         self._committing = False
