@@ -17,8 +17,8 @@ from tests.telephony.sip.phones import write_tone
 from tests.web.edge.transfer_sounds import BLOCK, RATE, Heard
 from tests.web.edge.transfers.people import MUSIC_HZ, Office, office
 
-MAX_SILENCE = 2 * RATE // BLOCK
-"""Blocks of sound: 2 s, as a busy machine leaves holes."""
+MAX_SILENCE = 5 * RATE // BLOCK
+"""Blocks of sound: 5 s, as a busy machine leaves holes."""
 SORRY = "Sorry, nobody has time for you at the moment, please call again."
 CONNECTED = ["agent", "music", "person"]
 BACK = ["agent", "music", "agent"]
