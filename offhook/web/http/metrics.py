@@ -237,6 +237,35 @@ class RecordingMetrics:
         self.bucket_works.set(1)
 
 
+class RecordMetrics:
+    """What is kept of calls, and done for those that are kept."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lost = Counter(
+            "offhook_records_lost_total",
+            "Entries of calls that could neither be written to the database nor to the disk",
+            registry=registry,
+        )
+        self.written = Counter(
+            "offhook_records_written_total",
+            "Entries of calls written to the database",
+            registry=registry,
+        )
+        self.analyses = Counter(
+            "offhook_analyses_total",
+            "Analyses of calls by what came of them; retry: the model failed, and is asked again",
+            ["outcome"],
+            registry=registry,
+        )
+        _begin(self.analyses, ("success", "failure", "unknown", "done", "error", "retry"))
+        self.campaign_calls = Counter(
+            "offhook_campaign_calls_total",
+            "Calls of campaigns by what became of them; of all campaigns and tenants",
+            ["outcome"],
+            registry=registry,
+        )
+
+
 class Metrics:
     """Metrics of all calls, updated from their events."""
 
@@ -250,7 +279,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._count_calls()
-        self._count_records()
+        self.recordings = RecordingMetrics(self.registry)
+        self.records = RecordMetrics(self.registry)
         self._count_turns()
         self._count_agents()
         self._measure_responses()
@@ -300,23 +330,6 @@ class Metrics:
         self.refused = self._counter("offhook_calls_refused_total", "Calls refused", ["reason"])
         _begin(self.calls_failed, FAILURES)
         _begin(self.refused, get_args(Reason))
-
-    def _count_records(self) -> None:
-        """Adds the counters of what is kept of calls."""
-        self.recordings = RecordingMetrics(self.registry)
-        self.records_lost = self._counter(
-            "offhook_records_lost_total",
-            "Entries of calls that could neither be written to the database nor to the disk",
-        )
-        self.records_written = self._counter(
-            "offhook_records_written_total", "Entries of calls written to the database"
-        )
-        self.analyses = self._counter(
-            "offhook_analyses_total",
-            "Analyses of calls by what came of them; retry: the model failed, and is asked again",
-            ["outcome"],
-        )
-        _begin(self.analyses, ("success", "failure", "unknown", "done", "error", "retry"))
 
     def _count_turns(self) -> None:
         """Adds the counters of callers' turns and sound."""

@@ -137,6 +137,8 @@ class AnswerDetector:
         self._has_plain_words = False
         """What was understood of it last is nothing that machines say."""
         self._rang_until_ms: int | None = None
+        self._toned_ms = -WAITS_PLAIN_MS
+        """When a tone was heard last."""
         self.conversed = False
         """The agent was heard: whoever speaks now may speak to it."""
 
@@ -148,6 +150,8 @@ class AnswerDetector:
         self._level = dbfs(pcm)
         ended = self._tones.process(pcm)
         sounding = self._tones.sounding
+        if sounding is not None:
+            self._toned_ms = self.now_ms
         silent = not self._voice and sounding is None
         sign = self._signs.step(ended, sounding, self.now_ms, silent=silent)
         if sign is not None:
@@ -291,7 +295,8 @@ class AnswerDetector:
 
     @property
     def _waits_ms(self) -> int:
-        return WAITS_PLAIN_MS if self._has_plain_words else WAITS_MS
+        may_beep = self.now_ms - self._toned_ms < WAITS_PLAIN_MS
+        return WAITS_PLAIN_MS if self._has_plain_words and not may_beep else WAITS_MS
 
     def _after_utterance(self, silence: int) -> Verdict | None:
         spoke, doubtful = self._spoken_ms, self._machine_by_words

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
-from prometheus_client import Counter
 
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg
@@ -56,12 +55,7 @@ class CallRecords:
     def __init__(self, metrics: Metrics, config: Callable[[], Config], host: "Host") -> None:
         """`config` returns the current configuration, which may be reloaded; `host` places the
         calls of campaigns."""
-        self._campaign_calls = Counter(
-            "offhook_campaign_calls_total",
-            "Calls of campaigns by what became of them; of all campaigns and tenants",
-            ["outcome"],
-            registry=metrics.registry,
-        )
+        self._campaign_calls = metrics.records.campaign_calls
         for outcome in OUTCOMES:
             self._campaign_calls.labels(outcome)
         self.ended: dict[str, EndedCall] = {}
@@ -133,8 +127,8 @@ class CallRecords:
                 records.spool,
                 words=records.words,
                 keep_s=records.keep_s,
-                on_lost=self._metrics.records_lost.inc,
-                on_written=self._metrics.records_written.inc,
+                on_lost=self._metrics.records.lost.inc,
+                on_written=self._metrics.records.written.inc,
             )
             self.kept.start()
             writer, metrics = self.kept, self._metrics
@@ -145,7 +139,7 @@ class CallRecords:
                 self._sender.start(self._queues)
             analyst = Analyst(
                 *(store, server, self._config),
-                lambda outcome: metrics.analyses.labels(outcome).inc(),
+                lambda outcome: metrics.records.analyses.labels(outcome).inc(),
                 lambda model, cost: metrics.cost.labels(model).inc(cost),
             )
             analyst.start(self._queues)
