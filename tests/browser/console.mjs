@@ -158,7 +158,7 @@ await look("agents");
 // Campaigns: one is resumed, whose button keeps the focus, and another is paused and cancelled.
 page.on("dialog", (dialog) => dialog.accept());
 await page.click("nav a[href='#/campaigns']");
-await page.waitForSelector("tbody tr");
+await page.locator("tbody tr", { hasText: "winter" }).waitFor();
 found.seen.campaigns = await page.locator("tbody tr").allInnerTexts();
 await look("campaigns");
 await page.click("[aria-label='Resume winter']");
@@ -211,7 +211,7 @@ found.seen.reader = await page.evaluate(async () => {
   };
 });
 await page.click("nav a[href='#/campaigns']");
-await page.waitForSelector("tbody tr");
+await page.locator("tbody tr", { hasText: "winter" }).waitFor();
 found.seen.reader.buttons = await page.locator("tbody button").count();
 found.ran = await page.evaluate(() => globalThis.ran ?? "");
 await browser.close();
